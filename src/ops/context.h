@@ -1,0 +1,90 @@
+// What every operator is given besides its arguments: the numeric mode, scratch memory and the device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace hadal {
+
+// Where values are rounded (docs/numerics.md). Cache rounding is on in all modes: it is part of the model.
+enum class Numerics {
+  bf16,      // rounded to bf16 at the published boundaries; weights dequantised exactly
+  fp32,      // no bf16 rounding: for comparison with oracles
+  official,  // bf16, and inputs of FP8/FP4 linears rounded by Q1, and bf16 index scores, as the published code does
+};
+std::string_view to_string(Numerics numerics);
+
+enum class DType : uint8_t { f32, bf16, u8, i32 };
+size_t size_of(DType type);
+
+// A row-major matrix that somebody else owns. Operators check the shape, not the owner.
+struct Tensor {
+  void* data = nullptr;
+  DType type = DType::f32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+
+  explicit operator bool() const { return data != nullptr; }
+  float* f32(int64_t row = 0) const { return static_cast<float*>(data) + row * cols; }
+  uint8_t* u8(int64_t row = 0) const { return static_cast<uint8_t*>(data) + row * cols; }
+  int32_t* i32(int64_t row = 0) const { return static_cast<int32_t*>(data) + row * cols; }
+  uint16_t* bf16(int64_t row = 0) const { return static_cast<uint16_t*>(data) + row * cols; }
+};
+
+// One per engine. Step memory lives until reset(): buffers of a step stay valid for its commit.
+class Context {
+ public:
+  explicit Context(Numerics numerics) : numerics_(numerics) {}
+  virtual ~Context() = default;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  Numerics numerics() const { return numerics_; }
+
+  // The element type of activations: f32 on a CPU (holding values on the bf16 grid in the bf16 modes), bf16 on a GPU.
+  virtual DType activation_type() const = 0;
+
+  // Step memory, uninitialised, aligned to 256 bytes.
+  virtual void* allocate_step(size_t bytes) = 0;
+  virtual void reset_step() = 0;
+
+  // Memory for caches, zeroed, freed with the context.
+  virtual void* allocate_cache(size_t bytes) = 0;
+
+  // A host array in step memory, as operators see it (a copy on the device; the operators' own order applies).
+  virtual const void* upload(const void* host, size_t bytes) = 0;
+  // Ordered with the operators: device to host (waits), host to device, device to device.
+  virtual void download(void* host, const void* device, size_t bytes) = 0;
+  virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;
+  virtual void copy_on_device(void* to, const void* from, size_t bytes) = 0;
+
+  Tensor tensor(int64_t rows, int64_t cols, DType type) {
+    return {allocate_step(static_cast<size_t>(rows * cols) * size_of(type)), type, rows, cols};
+  }
+  Tensor activations(int64_t rows, int64_t cols) { return tensor(rows, cols, activation_type()); }
+
+  template <typename T>
+  const T* upload(std::span<const T> host) {
+    return static_cast<const T*>(upload(host.data(), host.size_bytes()));
+  }
+  template <typename T>
+  const T* upload(const std::vector<T>& host) {
+    return upload(std::span<const T>(host));
+  }
+
+ private:
+  Numerics numerics_;
+};
+
+// Rounding at a published BF16 boundary: every norm and linear output, q, latents after rounding, layer outputs, h.
+inline float round_activation(Numerics numerics, float x) {
+  return numerics == Numerics::fp32 ? x : round_bf16(x);
+}
+
+}  // namespace hadal

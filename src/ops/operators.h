@@ -1,0 +1,55 @@
+// The operators of a backend. The model is written once over this table; a backend fills it.
+#pragma once
+
+#include "ops/attention_input/attention_input.h"
+#include "ops/attention_output/attention_output.h"
+#include "ops/cache_commit/cache_commit.h"
+#include "ops/compressor/compressor.h"
+#include "ops/draft/draft.h"
+#include "ops/embedding/embedding.h"
+#include "ops/engram/engram.h"
+#include "ops/experts/experts.h"
+#include "ops/head/head.h"
+#include "ops/hyper_connection/hyper_connection.h"
+#include "ops/indexer/indexer.h"
+#include "ops/router/router.h"
+#include "ops/sparse_attention/sparse_attention.h"
+
+namespace hadal {
+
+#define HADAL_OPERATORS(X)                  \
+  X(embedding, EmbeddingArgs)               \
+  X(hyper_connection, HyperConnectionArgs)  \
+  X(tap, TapArgs)                           \
+  X(engram_gather, EngramGatherArgs)        \
+  X(engram_apply, EngramApplyArgs)          \
+  X(attention_input, AttentionInputArgs)    \
+  X(compressor, CompressorArgs)             \
+  X(indexer, IndexerArgs)                   \
+  X(sparse_attention, SparseAttentionArgs)  \
+  X(attention_output, AttentionOutputArgs)  \
+  X(router, RouterArgs)                     \
+  X(experts, ExpertsArgs)                   \
+  X(head, HeadArgs)                         \
+  X(draft_context, DraftContextArgs)        \
+  X(draft_logits, DraftLogitsArgs)          \
+  X(cache_commit, CacheCommitArgs)
+
+#define HADAL_DECLARE(op, Args) void op(Context&, const Args&);
+namespace reference { HADAL_OPERATORS(HADAL_DECLARE) }  // one thread, no tricks: the executable specification
+namespace cpu { HADAL_OPERATORS(HADAL_DECLARE) }        // threads and SIMD
+namespace cuda { HADAL_OPERATORS(HADAL_DECLARE) }       // Hopper
+#undef HADAL_DECLARE
+
+struct Operators {
+  const char* backend = nullptr;
+#define HADAL_POINTER(op, Args) void (*op)(Context&, const Args&) = nullptr;
+  HADAL_OPERATORS(HADAL_POINTER)
+#undef HADAL_POINTER
+};
+
+const Operators& reference_operators();
+const Operators& cpu_operators();
+const Operators& cuda_operators();
+
+}  // namespace hadal
