@@ -57,6 +57,9 @@ class Context {
   // Memory for caches, zeroed, freed with the context.
   virtual void* allocate_cache(size_t bytes) = 0;
 
+  // Where a published weight lies for the operators: in place on a CPU, a copy on a GPU. Lives as long as the context.
+  virtual const void* place_weight(const void* host, size_t bytes) = 0;
+
   // A host array in step memory, as operators see it (a copy on the device; the operators' own order applies).
   virtual const void* upload(const void* host, size_t bytes) = 0;
   // Ordered with the operators: device to host (waits), host to device, device to device.

@@ -7,8 +7,8 @@ namespace hadal {
 
 // Keys of row r at position p, in this order (spec 10.3):
 //   window: positions max(0, p - window + 1, floor[segment]) .. p ascending. A position that is a row of `in` is read from
-//           `latent`, an earlier one from the ring. With `bidirectional`, all rows of the segment in `in` follow the ring
-//           instead (draft rows see each other; spec 5.2).
+//           `latent`, an earlier one from the ring. With `bidirectional` (draft rows, spec 5.2) every row of a segment
+//           sees the ring's positions max(0, first - window) .. first - 1, then all rows of the segment in `in`.
 //   then selection.rows[step_row][0 .. count) from `entries`, ascending.
 // Per head n:  l_t = (q_n . k_t) * scale;  M = max l_t (sink excluded, floored at -1e30);  e_t = exp(l_t - M)
 //              o_n = bf16( sum_t bf16(e_t) v_t / (sum_t e_t + exp(sink_n - M)) )

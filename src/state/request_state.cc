@@ -1,0 +1,102 @@
+#include "state/request_state.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace hadal {
+
+std::string_view to_string(PrefillMode mode) {
+  switch (mode) {
+    case PrefillMode::full: return "full";
+    case PrefillMode::exact: return "exact";
+    case PrefillMode::bounded: return "bounded";
+  }
+  return "?";
+}
+
+Snapshot::Pages::~Pages() {
+  for (const int32_t page : list) pools->release_page(page);
+}
+
+RequestState::RequestState(CachePools& pools) : pools_(pools), slot_(pools.acquire_slot()) {}
+
+RequestState::~RequestState() {
+  drop_pages(0);
+  pools_.release_slot(slot_);
+}
+
+void RequestState::begin_prompt(int64_t prompt_end, PrefillMode mode, int bounded_rows) {
+  HADAL_CHECK(proposed() == 0 && prompt_end > committed_);
+  HADAL_CHECK(mode != PrefillMode::bounded || bounded_rows >= pools_.layout().window);
+  prompt_end_ = prompt_end;
+  mode_ = mode;
+  // Only a cut that skips rows of this prompt separates the windows from what was before.
+  if (mode == PrefillMode::bounded && prompt_end - bounded_rows > committed_) floor_ = prompt_end - bounded_rows;
+}
+
+void RequestState::propose(std::span<const int32_t> tokens) {
+  HADAL_CHECK(proposed() == 0);
+  const int64_t page_tokens = pools_.layout().page_tokens;
+  const int64_t end = committed_ + static_cast<int64_t>(tokens.size());
+  const auto need = static_cast<size_t>((end + page_tokens - 1) / page_tokens);
+  // A last page that others hold is copied before this request writes into it.
+  const bool split = committed_ % page_tokens != 0 && !tokens.empty() && pools_.shared(pages_.back());
+  const size_t fresh = need > pages_.size() ? need - pages_.size() : 0;
+  if (fresh + (split ? 1 : 0) > static_cast<size_t>(pools_.free_pages()))
+    fail(ErrorKind::out_of_memory, "{} more tokens need {} cache pages of {} tokens, {} are free", tokens.size(),
+         fresh + (split ? 1 : 0), page_tokens, pools_.free_pages());
+  if (split) {
+    const int page = pools_.acquire_page();
+    pools_.copy_page(page, pages_.back());
+    pools_.release_page(pages_.back());
+    pages_.back() = page;
+  }
+  while (pages_.size() < need) pages_.push_back(pools_.acquire_page());
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+}
+
+void RequestState::commit(int64_t n) {
+  HADAL_CHECK(n >= 0 && n <= proposed());
+  committed_ += n;
+  tokens_.resize(static_cast<size_t>(committed_));
+  drop_pages(committed_);
+}
+
+void RequestState::drop_pages(int64_t tokens) {
+  const int64_t page_tokens = pools_.layout().page_tokens;
+  const auto keep = static_cast<size_t>((tokens + page_tokens - 1) / page_tokens);
+  while (pages_.size() > keep) {
+    pools_.release_page(pages_.back());
+    pages_.pop_back();
+  }
+}
+
+Snapshot RequestState::snapshot() const {
+  HADAL_CHECK(proposed() == 0);
+  Snapshot s;
+  s.tokens_ = tokens_;
+  for (const int32_t page : pages_) pools_.retain_page(page);
+  s.pages_ = std::shared_ptr<Snapshot::Pages>(new Snapshot::Pages{&pools_, pages_});
+  s.slot_ = std::make_shared<std::vector<uint8_t>>(pools_.slot_bytes());
+  pools_.save_slot(slot_, s.slot_->data());
+  s.prompt_end_ = prompt_end_;
+  s.floor_ = floor_;
+  s.mode_ = mode_;
+  return s;
+}
+
+void RequestState::restore(const Snapshot& saved) {
+  HADAL_CHECK(saved.pages_ != nullptr && saved.pages_->pools == &pools_);
+  for (const int32_t page : saved.pages_->list) pools_.retain_page(page);
+  drop_pages(0);
+  pages_ = saved.pages_->list;
+  tokens_ = saved.tokens_;
+  committed_ = saved.length();
+  pools_.load_slot(slot_, saved.slot_->data());
+  prompt_end_ = saved.prompt_end_;
+  floor_ = saved.floor_;
+  mode_ = saved.mode_;
+}
+
+}  // namespace hadal

@@ -1,0 +1,135 @@
+#include "state/step_plan.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace hadal {
+namespace {
+
+// First position that a layer takes in or puts out, for the last `rows` rows of a prompt.
+int64_t last_rows(const RequestState& state, int64_t rows) {
+  return std::max(state.length(), state.prompt_end() - rows);
+}
+
+}  // namespace
+
+StepPlan::StepPlan(Context& context, const StepShape& shape, std::span<const SegmentRequest> requests)
+    : context_(context), requests_(requests.begin(), requests.end()) {
+  const size_t n = requests_.size();
+  std::vector<int32_t> first, slot;
+  std::vector<int32_t> floor(n, 0);
+  size_t page_stride = 1;
+  step_begin_.push_back(0);
+  for (size_t s = 0; s < n; ++s) {
+    const RequestState& state = *requests_[s].state;
+    first.push_back(static_cast<int32_t>(state.length()));
+    slot.push_back(state.slot());
+    floor[s] = static_cast<int32_t>(state.floor());
+    page_stride = std::max(page_stride, state.pages().size());
+    const auto proposed = state.tokens().subspan(static_cast<size_t>(state.length()));
+    tokens_.insert(tokens_.end(), proposed.begin(), proposed.end());
+    step_begin_.push_back(static_cast<int32_t>(tokens_.size()));
+  }
+  std::vector<int32_t> page_table(n * page_stride, -1);
+  for (size_t s = 0; s < n; ++s)
+    std::copy(requests_[s].state->pages().begin(), requests_[s].state->pages().end(),
+              page_table.begin() + static_cast<std::ptrdiff_t>(s * page_stride));
+  segments_ = {static_cast<int>(n), context.upload(first), context.upload(slot), context.upload(page_table),
+               static_cast<int>(page_stride)};
+  device_tokens_ = context.upload(tokens_);
+  if (std::any_of(floor.begin(), floor.end(), [](int32_t f) { return f > 0; })) floor_ = context.upload(floor);
+
+  std::vector<int64_t> start(n);
+  for (size_t s = 0; s < n; ++s) start[s] = requests_[s].state->length();
+  all_ = &suffix(start);
+
+  // Rows that layer `layer` takes in (shift 0) or puts out (shift 1): spec 10.1.
+  const auto decoder_first = [&](size_t s, int layer, int shift) -> int64_t {
+    const RequestState& state = *requests_[s].state;
+    if (layer < shape.decoder_begin || (layer == shape.decoder_begin && shift == 0)) return start[s];
+    switch (state.mode()) {
+      case PrefillMode::full: return start[s];
+      case PrefillMode::exact:
+        return last_rows(state, 1 + static_cast<int64_t>(shape.layers - shift - layer) * (shape.window - 1));
+      case PrefillMode::bounded: return std::max(start[s], state.floor());
+    }
+    return start[s];
+  };
+  for (int l = 0; l < shape.layers; ++l)
+    for (const int shift : {0, 1}) {
+      std::vector<int64_t> from(n);
+      for (size_t s = 0; s < n; ++s) from[s] = decoder_first(s, l, shift);
+      (shift == 0 ? in_ : out_).push_back(&suffix(from));
+    }
+
+  std::vector<int64_t> draft(n);
+  for (size_t s = 0; s < n; ++s)
+    draft[s] = std::max(decoder_first(s, shape.layers - 1, 0),
+                        start[s] + requests_[s].state->proposed() - shape.window);
+  draft_ = &suffix(draft);
+
+  std::vector<std::vector<int32_t>> wanted(n);
+  for (size_t s = 0; s < n; ++s) {
+    const int32_t begin = step_begin_[s], end = step_begin_[s + 1];
+    if (requests_[s].logits == LogitsWanted::none || begin == end) continue;
+    for (int32_t r = requests_[s].logits == LogitsWanted::all ? begin : end - 1; r < end; ++r) wanted[s].push_back(r);
+    const int64_t reached = decoder_first(s, shape.layers - 1, 1);
+    if (start[s] + (wanted[s].front() - begin) < reached)
+      fail(ErrorKind::internal, "logits at position {} are not computed by {} prefill (first is {}); use full",
+           start[s] + (wanted[s].front() - begin), to_string(requests_[s].state->mode()), reached);
+  }
+  logits_ = &make(wanted);
+}
+
+const RowSet& StepPlan::suffix(const std::vector<int64_t>& first) {
+  const auto found = by_first_.find(first);
+  if (found != by_first_.end()) return *found->second;
+  std::vector<std::vector<int32_t>> rows(first.size());
+  for (size_t s = 0; s < first.size(); ++s) {
+    const int64_t skip = std::max<int64_t>(0, first[s] - requests_[s].state->length());
+    for (int64_t r = step_begin_[s] + skip; r < step_begin_[s + 1]; ++r) rows[s].push_back(static_cast<int32_t>(r));
+  }
+  const RowSet& set = make(rows);
+  by_first_[first] = &set;
+  return set;
+}
+
+const RowSet& StepPlan::make(const std::vector<std::vector<int32_t>>& step_rows) {
+  std::vector<int32_t> position, segment, flat, begin{0};
+  for (size_t s = 0; s < step_rows.size(); ++s) {
+    for (const int32_t r : step_rows[s]) {
+      position.push_back(static_cast<int32_t>(requests_[s].state->length() + r - step_begin_[s]));
+      segment.push_back(static_cast<int32_t>(s));
+      flat.push_back(r);
+    }
+    begin.push_back(static_cast<int32_t>(flat.size()));
+  }
+  // Equal sets share one object, so that decode steps need no maps.
+  for (const auto& [set, rows] : host_rows_)
+    if (rows == flat) return *set;
+  sets_.push_back({static_cast<int>(flat.size()), context_.upload(position), context_.upload(segment),
+                   context_.upload(flat), context_.upload(begin)});
+  const RowSet& set = sets_.back();
+  host_rows_[&set] = std::move(flat);
+  return set;
+}
+
+const int32_t* StepPlan::map(const RowSet& from, const RowSet& to) {
+  if (&from == &to) return nullptr;
+  const auto key = std::make_pair(&from, &to);
+  const auto found = maps_.find(key);
+  if (found != maps_.end()) return found->second;
+  const std::vector<int32_t>& a = host_rows_.at(&from);
+  const std::vector<int32_t>& b = host_rows_.at(&to);
+  std::vector<int32_t> rows;
+  size_t i = 0;
+  for (const int32_t r : b) {  // both ascend
+    while (i < a.size() && a[i] < r) ++i;
+    HADAL_CHECK(i < a.size() && a[i] == r);
+    rows.push_back(static_cast<int32_t>(i));
+  }
+  return maps_[key] = context_.upload(rows);
+}
+
+}  // namespace hadal

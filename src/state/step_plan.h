@@ -1,0 +1,79 @@
+// The step plan: which rows each layer runs, as flat arrays. Built on the CPU from the proposals of the requests.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "state/request_state.h"
+
+namespace hadal {
+
+enum class LogitsWanted : uint8_t { none, last, all };
+
+// One request's share of a step: its open proposal.
+struct SegmentRequest {
+  RequestState* state = nullptr;
+  LogitsWanted logits = LogitsWanted::last;
+};
+
+// What the plan must know of the model.
+struct StepShape {
+  int layers = 0;
+  int window = 0;
+  // First decoder layer, whose compressor is the last to read every row; == layers when the model has none, and then
+  // every layer runs every row.
+  int decoder_begin = 0;
+};
+
+class StepPlan {
+ public:
+  StepPlan(Context& context, const StepShape& shape, std::span<const SegmentRequest> requests);
+  StepPlan(const StepPlan&) = delete;
+  StepPlan& operator=(const StepPlan&) = delete;
+
+  std::span<const SegmentRequest> requests() const { return requests_; }
+  const Segments& segments() const { return segments_; }
+  int rows() const { return all().rows; }
+  const std::vector<int32_t>& tokens() const { return tokens_; }  // host, all rows
+  const int32_t* device_tokens() const { return device_tokens_; }
+
+  const RowSet& all() const { return *all_; }
+  // Rows that layer l takes in (its input is normalised and gives a window latent), and rows that it puts out.
+  const RowSet& in(int layer) const { return *in_[static_cast<size_t>(layer)]; }
+  const RowSet& out(int layer) const { return *out_[static_cast<size_t>(layer)]; }
+  // Rows whose taps condition the draft module: the last `window` rows that the last layer takes in.
+  const RowSet& draft() const { return *draft_; }
+  const RowSet& logits() const { return *logits_; }
+
+  // For each row of `to`, its row in `from` (a superset); null when they are the same rows.
+  const int32_t* map(const RowSet& from, const RowSet& to);
+
+  // [segments], or null when it bounds nothing: for window attention of decoder layers.
+  const int32_t* floor() const { return floor_; }
+
+ private:
+  const RowSet& suffix(const std::vector<int64_t>& first);  // rows at positions >= first[segment]
+  const RowSet& make(const std::vector<std::vector<int32_t>>& step_rows);
+
+  Context& context_;
+  std::vector<SegmentRequest> requests_;
+  Segments segments_;
+  std::vector<int32_t> tokens_;
+  const int32_t* device_tokens_ = nullptr;
+  const int32_t* floor_ = nullptr;
+
+  std::vector<int32_t> step_begin_;                      // [segments + 1]
+  std::deque<RowSet> sets_;                              // stable addresses
+  std::map<const RowSet*, std::vector<int32_t>> host_rows_;  // step_row of each set
+  std::map<std::vector<int64_t>, const RowSet*> by_first_;
+  std::map<std::pair<const RowSet*, const RowSet*>, const int32_t*> maps_;
+  const RowSet* all_ = nullptr;
+  const RowSet* draft_ = nullptr;
+  const RowSet* logits_ = nullptr;
+  std::vector<const RowSet*> in_, out_;
+};
+
+}  // namespace hadal
