@@ -1,0 +1,185 @@
+#include "text/bpe.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <queue>
+
+#include "base/error.h"
+
+namespace hadal::text {
+namespace {
+
+constexpr int kIdBits = 18;
+constexpr std::uint64_t kEmptyPair = ~std::uint64_t{0};
+constexpr std::size_t kShortWord = 96;
+
+std::uint64_t hash_word(std::string_view word) { return XXH3_64bits(word.data(), word.size()); }
+
+std::uint64_t hash_pair(std::uint64_t key) {
+  key *= 0x9E3779B97F4A7C15u;
+  return key >> 20;
+}
+
+std::uint64_t pair_key(TokenId left, TokenId right) {
+  return static_cast<std::uint64_t>(left) << kIdBits | static_cast<std::uint64_t>(right);
+}
+
+}  // namespace
+
+Bpe::Bpe(std::vector<std::string> bytes, const std::vector<Merge>& merges) : bytes_(std::move(bytes)) {
+  if (bytes_.size() >= (std::size_t{1} << kIdBits) || merges.size() >= (std::size_t{1} << kIdBits) - 1)
+    fail(ErrorKind::unsupported, "the vocabulary has {} ids and {} merges; at most {} are supported", bytes_.size(),
+         merges.size(), (1 << kIdBits) - 2);
+  words_.assign(std::bit_ceil(bytes_.size() * 2 + 2), Slot{0, -1});
+  word_mask_ = words_.size() - 1;
+  for (std::size_t id = 0; id < bytes_.size(); ++id) {
+    if (bytes_[id].empty()) continue;
+    const std::uint64_t hash = hash_word(bytes_[id]);
+    std::uint64_t i = hash & word_mask_;
+    while (words_[i].id >= 0) i = (i + 1) & word_mask_;
+    words_[i] = {static_cast<std::uint32_t>(hash >> 32), static_cast<TokenId>(id)};
+  }
+  for (int b = 0; b < 256; ++b) {
+    const char c = static_cast<char>(b);
+    byte_token_[b] = whole_word({&c, 1});
+    if (byte_token_[b] < 0) fail(ErrorKind::invalid_data, "the vocabulary has no token for byte 0x{:02X}", b);
+  }
+  pairs_.assign(std::bit_ceil(merges.size() * 2 + 2), kEmptyPair);
+  pair_mask_ = pairs_.size() - 1;
+  merged_.reserve(merges.size());
+  std::string joined;
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    joined.assign(merges[rank].left).append(merges[rank].right);
+    const TokenId left = whole_word(merges[rank].left);
+    const TokenId right = whole_word(merges[rank].right);
+    const TokenId both = whole_word(joined);
+    if (left < 0 || right < 0 || both < 0)
+      fail(ErrorKind::invalid_data, "merge {} names a token that the vocabulary lacks", rank);
+    merged_.push_back(both);
+    const std::uint64_t key = pair_key(left, right);
+    std::uint64_t i = hash_pair(key) & pair_mask_;
+    while (pairs_[i] != kEmptyPair && pairs_[i] >> kIdBits != key) i = (i + 1) & pair_mask_;
+    // Of a repeated merge the last rank counts, as in the reader of the format's own library.
+    pairs_[i] = key << kIdBits | rank;
+  }
+  reach_ = std::make_unique<std::atomic<std::uint8_t>[]>(bytes_.size());
+}
+
+std::uint32_t Bpe::rank_of(TokenId left, TokenId right) const {
+  const std::uint64_t key = pair_key(left, right);
+  for (std::uint64_t i = hash_pair(key) & pair_mask_;; i = (i + 1) & pair_mask_) {
+    const std::uint64_t entry = pairs_[i];
+    if (entry >> kIdBits == key) return static_cast<std::uint32_t>(entry & ((1u << kIdBits) - 1));
+    if (entry == kEmptyPair) return kNoRank;
+  }
+}
+
+TokenId Bpe::whole_word(std::string_view word) const {
+  const std::uint64_t hash = hash_word(word);
+  for (std::uint64_t i = hash & word_mask_; words_[i].id >= 0; i = (i + 1) & word_mask_) {
+    if (words_[i].hash == static_cast<std::uint32_t>(hash >> 32) && bytes_[words_[i].id] == word) return words_[i].id;
+  }
+  return -1;
+}
+
+void Bpe::encode_word(std::string_view word, std::vector<TokenId>& out) const {
+  if (word.size() == 1) {
+    out.push_back(byte_token_[static_cast<unsigned char>(word[0])]);
+    return;
+  }
+  const TokenId whole = whole_word(word);
+  // Relaxed is enough: the flag guards nothing, and every thread computes the same value.
+  std::uint8_t reach = never_reached;
+  if (whole >= 0) reach = reach_[whole].load(std::memory_order_relaxed);
+  if (reach == reached) {
+    out.push_back(whole);
+    return;
+  }
+  const std::size_t before = out.size();
+  if (word.size() <= kShortWord)
+    merge_short(word, out);
+  else
+    merge_long(word, out);
+  if (reach == unknown) {
+    reach = out.size() == before + 1 && out.back() == whole ? reached : never_reached;
+    reach_[whole].store(reach, std::memory_order_relaxed);
+  }
+}
+
+// Ranks and positions share one word, so that the smallest is the next merge: lowest rank, then leftmost.
+void Bpe::merge_short(std::string_view word, std::vector<TokenId>& out) const {
+  constexpr int kPositionBits = 7;
+  static_assert(kShortWord <= 1u << kPositionBits);
+  constexpr std::int32_t kNone = 0x7FFFFFFF;
+  TokenId id[kShortWord];
+  std::int32_t order[kShortWord];  // of the pair that starts here
+  int n = static_cast<int>(word.size());
+  const auto pair_order = [&](int i) {
+    const std::uint32_t rank = rank_of(id[i], id[i + 1]);
+    return rank == kNoRank ? kNone : static_cast<std::int32_t>(rank << kPositionBits) | i;
+  };
+  for (int i = 0; i < n; ++i) id[i] = byte_token_[static_cast<unsigned char>(word[i])];
+  for (int i = 0; i + 1 < n; ++i) order[i] = pair_order(i);
+  while (n > 1) {
+    std::int32_t best = kNone;
+    for (int i = 0; i + 1 < n; ++i) best = std::min(best, order[i]);
+    if (best == kNone) break;
+    const int at = best & ((1 << kPositionBits) - 1);
+    id[at] = merged_[best >> kPositionBits];
+    --n;
+    for (int i = at + 1; i < n; ++i) {
+      id[i] = id[i + 1];
+      order[i] = i + 1 < n ? (order[i + 1] == kNone ? kNone : order[i + 1] - 1) : kNone;
+    }
+    if (at + 1 < n) order[at] = pair_order(at);
+    if (at > 0) order[at - 1] = pair_order(at - 1);
+  }
+  out.insert(out.end(), id, id + n);
+}
+
+void Bpe::merge_long(std::string_view word, std::vector<TokenId>& out) const {
+  struct Symbol {
+    TokenId id;
+    std::int32_t previous, next;
+  };
+  struct Candidate {
+    std::uint32_t rank;
+    std::int32_t at;
+    TokenId left, right;
+    bool operator<(const Candidate& other) const {
+      return rank != other.rank ? rank > other.rank : at > other.at;
+    }
+  };
+  const auto n = static_cast<std::int32_t>(word.size());
+  std::vector<Symbol> symbols(word.size());
+  std::priority_queue<Candidate> queue;
+  const auto consider = [&](std::int32_t at) {
+    if (at < 0 || symbols[at].next < 0) return;
+    const TokenId left = symbols[at].id, right = symbols[symbols[at].next].id;
+    const std::uint32_t rank = rank_of(left, right);
+    if (rank != kNoRank) queue.push({rank, at, left, right});
+  };
+  for (std::int32_t i = 0; i < n; ++i)
+    symbols[i] = {byte_token_[static_cast<unsigned char>(word[i])], i - 1, i + 1 < n ? i + 1 : -1};
+  for (std::int32_t i = 0; i < n; ++i) consider(i);
+  while (!queue.empty()) {
+    const Candidate c = queue.top();
+    queue.pop();
+    Symbol& left = symbols[c.at];
+    // An entry is stale when either side was merged since; ids of dead symbols are negative.
+    if (left.id != c.left || left.next < 0 || symbols[left.next].id != c.right) continue;
+    Symbol& right = symbols[left.next];
+    left.id = merged_[c.rank];
+    left.next = right.next;
+    right.id = -1;
+    if (left.next >= 0) symbols[left.next].previous = c.at;
+    consider(left.previous);
+    consider(c.at);
+  }
+  for (std::int32_t i = 0; i >= 0; i = symbols[i].next) out.push_back(symbols[i].id);
+}
+
+}  // namespace hadal::text
