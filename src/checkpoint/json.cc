@@ -20,7 +20,8 @@ json::parse_options options() {
   return o;
 }
 
-// The DOM of Boost.JSON keeps the last of several equal keys, so duplicates are looked for in the event stream.
+// The DOM of Boost.JSON keeps the last of several equal keys, so duplicates are looked for in the event
+// stream.
 struct DuplicateFinder {
   static constexpr size_t max_object_size = std::numeric_limits<size_t>::max();
   static constexpr size_t max_array_size = std::numeric_limits<size_t>::max();
@@ -81,7 +82,8 @@ json::value parse_json(std::string_view text, std::string_view what) {
   if (error) fail(ErrorKind::invalid_data, "{}: not valid JSON at byte {}: {}", what, used, error.message());
   // Only white space may follow the value, and the parser has consumed that.
   if (used != text.size())
-    fail(ErrorKind::invalid_data, "{}: not valid JSON at byte {}: text after the end of the value", what, used);
+    fail(ErrorKind::invalid_data, "{}: not valid JSON at byte {}: text after the end of the value", what,
+         used);
   if (const std::string& name = parser.handler().duplicate; !name.empty())
     fail(ErrorKind::invalid_data, "{}: the name \"{}\" appears twice in one object", what, name);
   json::value value = json::parse(json::string_view(text.data(), text.size()), error, {}, options());
@@ -150,7 +152,8 @@ int64_t JsonFields::integer(std::string_view name, int64_t min, int64_t max) {
 
 double JsonFields::number(std::string_view name, double min, double max) {
   const json::value& value = get(name);
-  if (!value.is_number()) fail(ErrorKind::invalid_data, "{} is {}, expected a number", path(name), show(value));
+  if (!value.is_number())
+    fail(ErrorKind::invalid_data, "{} is {}, expected a number", path(name), show(value));
   const double result = value.is_double()  ? value.get_double()
                         : value.is_int64() ? double(value.get_int64())
                                            : double(value.get_uint64());
@@ -161,7 +164,8 @@ double JsonFields::number(std::string_view name, double min, double max) {
 
 std::string JsonFields::string(std::string_view name) {
   const json::value& value = get(name);
-  if (!value.is_string()) fail(ErrorKind::invalid_data, "{} is {}, expected a string", path(name), show(value));
+  if (!value.is_string())
+    fail(ErrorKind::invalid_data, "{} is {}, expected a string", path(name), show(value));
   return std::string(value.get_string().data(), value.get_string().size());
 }
 
@@ -178,7 +182,8 @@ std::vector<int64_t> JsonFields::integers(std::string_view name, int64_t min, in
   if (!array)
     fail(ErrorKind::invalid_data, "{} is {}, expected an array of integers", path(name), show(value));
   if (array->size() > max_count)
-    fail(ErrorKind::invalid_data, "{} has {} entries, expected at most {}", path(name), array->size(), max_count);
+    fail(ErrorKind::invalid_data, "{} has {} entries, expected at most {}", path(name), array->size(),
+         max_count);
   std::vector<int64_t> result;
   for (size_t i = 0; i < array->size(); ++i)
     result.push_back(to_integer((*array)[i], fmt::format("{}[{}]", path(name), i), min, max));

@@ -18,15 +18,17 @@ namespace hadal {
 
 namespace json = boost::json;
 
-// Parses one JSON text. Throws invalid_data, starting with `what`, on a syntax error (with the byte offset), invalid
-// UTF-8, more than 32 levels, or a key that appears twice in one object: safetensors headers and configurations with
-// duplicates have no agreed meaning.
+// Parses one JSON text. Throws invalid_data, starting with `what`, on a syntax error (with the byte offset),
+// invalid UTF-8, more than 32 levels, or a key that appears twice in one object: safetensors headers and
+// configurations with duplicates have no agreed meaning.
 json::value parse_json(std::string_view text, std::string_view what);
 
-// Reads a whole text file. Throws io (with the path and errno) and invalid_data when it is larger than `max_bytes`.
+// Reads a whole text file. Throws io (with the path and errno) and invalid_data when it is larger than
+// `max_bytes`.
 std::string read_text_file(const std::filesystem::path& path, size_t max_bytes = size_t{64} << 20);
 
-// Typed access to the members of an object. Each getter throws invalid_data naming the file, the member's full path
+// Typed access to the members of an object. Each getter throws invalid_data naming the file, the member's
+// full path
 // ("config.json: text_config.hidden_size") and both the value and what was expected.
 class JsonFields {
  public:

@@ -19,11 +19,26 @@
 namespace hadal {
 
 enum class TensorType : uint8_t {
-  boolean, u8, i8, f8_e5m2, f8_e4m3, f8_e8m0, i16, u16, f16, bf16, i32, u32, f32, f64, i64, u64
+  boolean,
+  u8,
+  i8,
+  f8_e5m2,
+  f8_e4m3,
+  f8_e8m0,
+  i16,
+  u16,
+  f16,
+  bf16,
+  i32,
+  u32,
+  f32,
+  f64,
+  i64,
+  u64
 };
 
-size_t type_size(TensorType type);             // bytes of one element
-std::string_view type_name(TensorType type);   // as safetensors spells it: "BF16", "F8_E4M3", ...
+size_t type_size(TensorType type);            // bytes of one element
+std::string_view type_name(TensorType type);  // as safetensors spells it: "BF16", "F8_E4M3", ...
 // Also knows the spellings "F8_E4M3FN" and "F8_E8M0FNU". False when the type is unknown.
 bool parse_type(std::string_view name, TensorType& type);
 
@@ -38,18 +53,20 @@ struct TensorView {
 std::string show_shape(std::span<const int64_t> shape);  // "[512, 128]"
 
 struct SafetensorsLimits {
-  // The format sets no limit; published shards stay below 2 MB, and a damaged length must not allocate the machine.
+  // The format sets no limit; published shards stay below 2 MB, and a damaged length must not allocate the
+  // machine.
   size_t max_header_bytes = size_t{256} << 20;
 };
 
-// The header of a safetensors image in memory; views point into the image. Everything is checked before this returns:
-// the header's length and JSON, dtypes, begin <= end <= size, size = product(shape) * element size, no duplicate names, no
-// overlap, no gap, no bytes after the last tensor. Throws invalid_data; messages start with `what`.
+// The header of a safetensors image in memory; views point into the image. Everything is checked before this
+// returns: the header's length and JSON, dtypes, begin <= end <= size, size = product(shape) * element size,
+// no duplicate names, no overlap, no gap, no bytes after the last tensor. Throws invalid_data; messages start
+// with `what`.
 struct SafetensorsHeader {
   std::vector<TensorView> tensors;  // in order of their data
   std::vector<std::pair<std::string, std::string>> metadata;
-  std::unique_ptr<char[]> names;    // storage of TensorView::name
-  size_t data_begin = 0;            // offset of the first data byte in the image
+  std::unique_ptr<char[]> names;  // storage of TensorView::name
+  size_t data_begin = 0;          // offset of the first data byte in the image
 };
 SafetensorsHeader parse_safetensors(std::span<const std::byte> image, std::string_view what,
                                     const SafetensorsLimits& limits = {});

@@ -1,0 +1,11 @@
+// The subcommands: each file adds its own to the command line. A callback throws hadal::Error on failure.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace hadal {
+
+void add_inspect(CLI::App& app);
+void add_synth(CLI::App& app);
+
+}  // namespace hadal

@@ -1,0 +1,214 @@
+#include "checkpoint/checkpoint.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/npy.h"
+#include "checkpoint/index.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <unordered_map>
+
+namespace hadal {
+
+namespace fs = std::filesystem;
+
+struct Checkpoint::State {
+  fs::path directory;
+  V41Config config;
+  std::vector<SafetensorsFile> shards;
+  std::unordered_map<std::string_view, TensorView> tensors;
+  std::vector<std::string> unknown;
+  std::vector<int32_t> token_map;
+  std::vector<std::unique_ptr<std::byte[]>> copies;
+  size_t copied_bytes = 0;
+};
+
+namespace {
+
+// Says what a folder or file is when it is something that Hadal knows and does not read.
+void refuse_foreign(const fs::path& path) {
+  std::error_code ignored;
+  const auto has = [&](const char* name) { return fs::exists(path / name, ignored); };
+  if (!fs::exists(path, ignored)) fail(ErrorKind::io, "there is no checkpoint at {}", path.string());
+  const std::string extension = path.extension().string();
+  if (!fs::is_directory(path, ignored)) {
+    if (extension == ".gguf")
+      fail(ErrorKind::unsupported, "{} is a GGUF file; Hadal reads the published safetensors checkpoint",
+           path.string());
+    if (extension == ".safetensors")
+      fail(ErrorKind::invalid_argument, "{} is one file of a checkpoint; give the folder that holds it",
+           path.string());
+    fail(ErrorKind::invalid_argument, "{} is not a folder with a checkpoint", path.string());
+  }
+  if (has("adapter_config.json") || has("adapter_model.safetensors"))
+    fail(ErrorKind::unsupported, "{} holds a LoRA adapter; adapters are not supported", path.string());
+  if (has("config.json")) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
+    const fs::path name = entry.path().filename();
+    if (name.extension() == ".gguf")
+      fail(ErrorKind::unsupported,
+           "{} holds a GGUF file ({}); Hadal reads the published safetensors checkpoint", path.string(),
+           name.string());
+    if (name.extension() == ".bin" || name.extension() == ".pt" || name.extension() == ".pth")
+      fail(ErrorKind::unsupported,
+           "{} holds a PyTorch file ({}); Hadal reads the published safetensors checkpoint", path.string(),
+           name.string());
+  }
+  fail(ErrorKind::io, "{} has no config.json", path.string());
+}
+
+bool same_type(TensorType have, const ExpectedTensor& want) {
+  if (have == want.type) return true;
+  // Packed FP4 and scale bytes are bit patterns; some writers have no name for them but U8.
+  return have == TensorType::u8 && (want.type == TensorType::i8 || want.type == TensorType::f8_e8m0);
+}
+
+void check_tensor(const TensorView& have, const ExpectedTensor& want, const ExpectedTensor* weight) {
+  if (!same_type(have.type, want))
+    fail(ErrorKind::invalid_data, "tensor {} has dtype {}, expected {}", want.name, type_name(have.type),
+         type_name(want.type));
+  if (have.shape == want.shape) return;
+  if (want.is_scale && weight && have.shape.size() == 2 && weight->shape.size() == 2) {
+    for (const int64_t block : {16, 64, 128, 256}) {
+      const int64_t columns = weight->shape[1] * (weight->type == TensorType::i8 ? 2 : 1);
+      const bool row_blocks = want.shape[0] != weight->shape[0];
+      const int64_t rows = row_blocks ? (weight->shape[0] + block - 1) / block : weight->shape[0];
+      if (have.shape[0] == rows && have.shape[1] == (columns + block - 1) / block)
+        fail(ErrorKind::invalid_data,
+             "tensor {} has shape {}: scales of {}x{} blocks, expected {} for {}x32 blocks of {} {}",
+             want.name, show_shape(have.shape), row_blocks ? block : 1, block, show_shape(want.shape),
+             row_blocks ? 32 : 1, weight->name, show_shape(weight->shape));
+    }
+  }
+  fail(ErrorKind::invalid_data, "tensor {} has shape {}, expected {}", want.name, show_shape(have.shape),
+       show_shape(want.shape));
+}
+
+// The published name that a renamed tensor would have, to recognise converted checkpoints.
+std::string published_name(std::string_view name) {
+  for (const std::string_view prefix : {"model.", "language_model."})
+    if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+  std::string result(name);
+  for (const std::string_view suffix :
+       {".weight_scale_inv", ".weight_scale", ".scale_inv", ".weight.scale"}) {
+    if (result.ends_with(suffix)) {
+      result.resize(result.size() - suffix.size());
+      return result + ".scale";
+    }
+  }
+  return result;
+}
+
+std::vector<int32_t> load_token_map(const fs::path& file, const V41Config& config) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return {};
+  NpyArray<int32_t> map = read_npy_i32(file);
+  if (map.shape != std::vector<int64_t>{config.vocab_size})
+    fail(ErrorKind::invalid_data, "{} has shape {}, expected vocab_size, [{}]", file.string(),
+         show_shape(map.shape), config.vocab_size);
+  for (size_t i = 0; i < map.data.size(); ++i)
+    if (map.data[i] < 0 || map.data[i] >= config.engram_compressed_vocab_size)
+      fail(ErrorKind::invalid_data, "{}: token {} maps to {}, but engram_compressed_vocab_size is {}",
+           file.string(), i, map.data[i], config.engram_compressed_vocab_size);
+  return std::move(map.data);
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+Checkpoint Checkpoint::open(const fs::path& directory) {
+  refuse_foreign(directory);
+  auto state = std::make_unique<State>();
+  State& s = *state;
+  s.directory = directory;
+  s.config = V41Config::load(directory / "config.json");
+  const CheckpointIndex index = CheckpointIndex::load(directory / index_file_name);
+
+  std::set<std::string> files;
+  for (const auto& entry : index.weight_map) files.insert(entry.second);
+  s.shards.reserve(files.size());
+  std::unordered_map<std::string_view, const SafetensorsFile*> owner;
+  for (const std::string& file : files) {
+    const SafetensorsFile& shard = s.shards.emplace_back(directory / file);
+    for (const TensorView& tensor : shard.tensors()) {
+      const auto [at, added] = owner.emplace(tensor.name, &shard);
+      if (!added)
+        fail(ErrorKind::invalid_data, "tensor {} is in two shards: {} and {}", tensor.name,
+             at->second->path().string(), shard.path().string());
+      s.tensors.emplace(tensor.name, tensor);
+    }
+  }
+  for (const auto& [name, file] : index.weight_map) {
+    const auto at = owner.find(name);
+    if (at == owner.end() || at->second->path().filename() != file)
+      fail(ErrorKind::invalid_data, "{} places tensor {} in {}, but that shard does not have it{}",
+           index_file_name, name, file,
+           at == owner.end() ? "" : "; it is in " + at->second->path().filename().string());
+  }
+
+  const std::vector<ExpectedTensor> inventory = v41_inventory(s.config);
+  std::unordered_map<std::string_view, const ExpectedTensor*> expected;
+  expected.reserve(inventory.size());
+  for (const ExpectedTensor& want : inventory) expected.emplace(want.name, &want);
+  for (const auto& [name, tensor] : s.tensors)
+    if (!expected.contains(name) && !is_vision_tensor(name)) s.unknown.emplace_back(name);
+  std::sort(s.unknown.begin(), s.unknown.end());
+  for (const std::string& name : s.unknown)
+    if (const std::string published = published_name(name); expected.contains(published))
+      fail(ErrorKind::invalid_data,
+           "tensor {} stands for {} under another name: the checkpoint was converted; use the published one",
+           name, published);
+
+  for (size_t i = 0; i < inventory.size(); ++i) {
+    const ExpectedTensor& want = inventory[i];
+    const auto at = s.tensors.find(want.name);
+    if (at == s.tensors.end())
+      fail(ErrorKind::invalid_data, "tensor {} is missing{}", want.name,
+           want.is_scale ? ": the block scales of " + inventory[i - 1].name : "");
+    if (!index.weight_map.contains(want.name))
+      fail(ErrorKind::invalid_data, "{} has no entry for tensor {}, which is in {}", index_file_name,
+           want.name, owner.at(want.name)->path().filename().string());
+    TensorView& tensor = at->second;
+    check_tensor(tensor, want, want.is_scale ? &inventory[i - 1] : nullptr);
+    if (reinterpret_cast<uintptr_t>(tensor.data) % type_size(tensor.type) != 0) {
+      s.copies.push_back(std::make_unique_for_overwrite<std::byte[]>(tensor.bytes));
+      std::memcpy(s.copies.back().get(), tensor.data, tensor.bytes);
+      tensor.data = s.copies.back().get();
+      s.copied_bytes += tensor.bytes;
+    }
+  }
+  s.token_map = load_token_map(directory / "engram_token_map.npy", s.config);
+  if (!s.unknown.empty())
+    log::warn("{} has {} tensors that are not part of the model and stay unread, the first is {}",
+              directory.string(), s.unknown.size(), s.unknown.front());
+  for (const std::string& name : s.config.unknown_fields)
+    log::warn("config.json: {} is not known and has no effect", name);
+  return Checkpoint(std::move(state));
+}
+
+const V41Config& Checkpoint::config() const { return state_->config; }
+const fs::path& Checkpoint::directory() const { return state_->directory; }
+
+const TensorView* Checkpoint::find(std::string_view name) const {
+  const auto at = state_->tensors.find(name);
+  return at == state_->tensors.end() ? nullptr : &at->second;
+}
+
+const TensorView& Checkpoint::tensor(std::string_view name) const {
+  const TensorView* tensor = find(name);
+  if (!tensor) fail(ErrorKind::invalid_data, "{} has no tensor {}", directory().string(), name);
+  return *tensor;
+}
+
+std::span<const int32_t> Checkpoint::engram_token_map() const { return state_->token_map; }
+const std::vector<SafetensorsFile>& Checkpoint::shards() const { return state_->shards; }
+const std::vector<std::string>& Checkpoint::unknown_tensors() const { return state_->unknown; }
+size_t Checkpoint::copied_bytes() const { return state_->copied_bytes; }
+
+}  // namespace hadal

@@ -1,0 +1,53 @@
+// A DeepSeek-V4.1 checkpoint as published: config.json, model.safetensors.index.json and mapped shards;
+// nothing converted.
+#pragma once
+
+#include "checkpoint/deepseek_v41_config.h"
+#include "checkpoint/deepseek_v41_inventory.h"
+#include "checkpoint/safetensors.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hadal {
+
+class Checkpoint {
+ public:
+  // Maps every shard and validates names, dtypes, shapes and block sizes of the whole inventory. No weight is
+  // read, except that BF16 and F32 tensors whose data is not aligned to their element (the format allows it)
+  // are copied once, so that every TensorView here may be read in place. Throws invalid_data, io, or
+  // unsupported (GGUF, LoRA, other models).
+  static Checkpoint open(const std::filesystem::path& directory);
+
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  const V41Config& config() const;
+  const std::filesystem::path& directory() const;
+  // Throws invalid_data naming the tensor when it is not there.
+  const TensorView& tensor(std::string_view name) const;
+  const TensorView* find(std::string_view name) const;
+
+  // Token id -> compressed id, from engram_token_map.npy (int32 [vocab_size]); empty when the file is absent.
+  std::span<const int32_t> engram_token_map() const;
+
+  const std::vector<SafetensorsFile>& shards() const;
+  // Tensors that the configuration does not ask for, apart from vision; not read.
+  const std::vector<std::string>& unknown_tensors() const;
+  // Bytes held by aligned copies.
+  size_t copied_bytes() const;
+
+ private:
+  struct State;
+  explicit Checkpoint(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hadal
