@@ -68,7 +68,7 @@ void parse_text(JsonFields& t, V41Config& c) {
   c.hidden_size = integer("hidden_size", 32, max_width);
   c.num_hidden_layers = integer("num_hidden_layers", 1, max_layers);
   c.num_attention_heads = integer("num_attention_heads", 1, 4096);
-  t.expect("num_key_value_heads", int64_t{1});
+  t.expect_integer("num_key_value_heads", 1);
   c.head_dim = integer("head_dim", 32, 8192);
   c.qk_rope_head_dim = integer("qk_rope_head_dim", 2, 8192);
   c.q_lora_rank = integer("q_lora_rank", 32, max_width);
@@ -77,14 +77,14 @@ void parse_text(JsonFields& t, V41Config& c) {
   c.sliding_window = integer("sliding_window", 1, max_width);
   c.moe_intermediate_size = integer("moe_intermediate_size", 32, max_width);
   c.n_routed_experts = integer("n_routed_experts", 1, max_experts);
-  t.expect("n_shared_experts", int64_t{1});
+  t.expect_integer("n_shared_experts", 1);
   c.num_experts_per_tok = integer("num_experts_per_tok", 1, max_experts);
   t.expect("scoring_func", "sqrtsoftplus");
   t.expect("topk_method", "noaux_tc");
-  t.expect("norm_topk_prob", true);
+  t.expect_boolean("norm_topk_prob", true);
   t.expect("hidden_act", "silu");
-  t.expect("attention_bias", false);
-  t.expect("tie_word_embeddings", false);
+  t.expect_boolean("attention_bias", false);
+  t.expect_boolean("tie_word_embeddings", false);
   for (const char* name : {"attention_dropout", "initializer_range", "use_cache", "dtype", "torch_dtype"})
     t.ignore(name);
   c.routed_scaling_factor = t.number("routed_scaling_factor", 0, huge);
@@ -317,7 +317,7 @@ V41Config V41Config::parse(std::string_view text, std::string_view what) {
   c.eos_token_id = int(top.integer("eos_token_id", 0, max_vocab));
   c.pad_token_id = int(top.integer("pad_token_id", 0, max_vocab));
   if (top.has("image_token_id")) c.image_token_id = int(top.integer("image_token_id", 0, max_vocab));
-  top.expect("tie_word_embeddings", false);
+  top.expect_boolean("tie_word_embeddings", false);
   for (const char* name : {"architectures", "dtype", "torch_dtype", "transformers_version", "auto_map"})
     top.ignore(name);
   c.has_vision = top.has("vision_config");

@@ -200,13 +200,13 @@ void JsonFields::expect(std::string_view name, std::string_view value) {
     fail(ErrorKind::invalid_data, "{} is \"{}\", and only \"{}\" is supported", path(name), have, value);
 }
 
-void JsonFields::expect(std::string_view name, bool value) {
+void JsonFields::expect_boolean(std::string_view name, bool value) {
   if (!has(name)) return ignore(name);
   if (boolean(name) != value)
     fail(ErrorKind::invalid_data, "{} is {}, and only {} is supported", path(name), !value, value);
 }
 
-void JsonFields::expect(std::string_view name, int64_t value) {
+void JsonFields::expect_integer(std::string_view name, int64_t value) {
   if (!has(name)) return ignore(name);
   constexpr int64_t limit = std::numeric_limits<int64_t>::max();
   if (const int64_t have = integer(name, -limit, limit); have != value)

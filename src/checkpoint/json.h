@@ -47,8 +47,8 @@ class JsonFields {
 
   // The member must be absent or have this value: for settings with only one supported value.
   void expect(std::string_view name, std::string_view value);
-  void expect(std::string_view name, bool value);
-  void expect(std::string_view name, int64_t value);
+  void expect_boolean(std::string_view name, bool value);
+  void expect_integer(std::string_view name, int64_t value);
 
   // Full paths of the members that no getter has asked for.
   std::vector<std::string> unread() const;
