@@ -1,0 +1,31 @@
+// Which instruction set the CPU kernels use. One per process: results may differ between instruction sets, and a
+// request must give the same tokens whatever runs beside it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace hadal {
+
+// In ascending order of preference.
+enum class Isa : uint8_t {
+  scalar,       // plain C++
+  avx2,         // AVX2, FMA and F16C
+  avx512,       // AVX-512 F, BW, DQ, VL (Skylake-SP)
+  avx512_bf16,  // and VBMI and BF16 (Zen 4, Cooper Lake, Sapphire Rapids)
+};
+
+std::string_view to_string(Isa isa);
+Isa parse_isa(std::string_view name);  // throws Error for an unknown name
+
+bool cpu_supports(Isa isa);
+bool cpu_has_amx();              // tiles with BF16, enabled by the operating system
+std::vector<Isa> supported_isas();  // ascending, `scalar` first
+
+// The instruction set of this process: the best that the CPU has, unless choose_isa was called before the first use.
+Isa process_isa();
+// Throws Error when the CPU lacks it, or when process_isa() has already been used with another one.
+void choose_isa(Isa isa);
+
+}  // namespace hadal

@@ -1,0 +1,90 @@
+#include "ops/cpu/context.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/error.h"
+
+namespace hadal {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+// Zeroed pages. Huge pages where the system gives them: cache rows and activations are touched all over.
+std::byte* map_pages(size_t bytes) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) fail(ErrorKind::out_of_memory, "the system gave no {:.1f} MB", static_cast<double>(bytes) / 1e6);
+  madvise(p, bytes, MADV_HUGEPAGE);
+  return static_cast<std::byte*>(p);
+}
+
+}  // namespace
+
+Arena::~Arena() {
+  for (const auto& chunk : chunks_) munmap(chunk.data, chunk.size);
+}
+
+void* Arena::allocate(size_t bytes) {
+  bytes = round_up(std::max<size_t>(bytes, 1), kAlignment);
+  // Chunks double, so that their number stays small.
+  while (at_.chunk < chunks_.size() && at_.used + bytes > chunks_[at_.chunk].size) at_ = {at_.chunk + 1, 0};
+  if (at_.chunk == chunks_.size()) {
+    const size_t last = chunks_.empty() ? kHugePage : chunks_.back().size;
+    const size_t size = round_up(std::max(bytes, 2 * last), kHugePage);
+    chunks_.push_back({map_pages(size), size});
+  }
+  std::byte* p = chunks_[at_.chunk].data + at_.used;
+  at_.used += bytes;
+  return p;
+}
+
+size_t Arena::capacity() const {
+  size_t sum = 0;
+  for (const auto& chunk : chunks_) sum += chunk.size;
+  return sum;
+}
+
+CpuContext::CpuContext(Numerics numerics, int threads, Isa isa) : Context(numerics), pool_(threads), isa_(isa) {
+  if (!cpu_supports(isa)) fail(ErrorKind::unsupported, "this CPU has no {}", to_string(isa));
+}
+
+CpuContext::~CpuContext() {
+  for (const auto& cache : caches_) munmap(cache.data, cache.size);
+}
+
+void* CpuContext::allocate_cache(size_t bytes) {
+  const size_t size = round_up(std::max<size_t>(bytes, 1), 4096);
+  void* p = map_pages(size);
+  caches_.push_back({p, size});
+  return p;
+}
+
+const void* CpuContext::upload(const void* host, size_t bytes) {
+  void* p = allocate_step(bytes);
+  if (bytes > 0) std::memcpy(p, host, bytes);
+  return p;
+}
+
+void CpuContext::download(void* host, const void* device, size_t bytes) {
+  if (bytes > 0) std::memcpy(host, device, bytes);
+}
+
+void CpuContext::copy_to_device(void* device, const void* host, size_t bytes) {
+  if (bytes > 0) std::memcpy(device, host, bytes);
+}
+
+void CpuContext::copy_on_device(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) std::memmove(to, from, bytes);
+}
+
+CpuContext& cpu_context(Context& context) {
+  auto* cpu = dynamic_cast<CpuContext*>(&context);
+  HADAL_CHECK(cpu != nullptr);
+  return *cpu;
+}
+
+}  // namespace hadal
