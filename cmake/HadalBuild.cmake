@@ -24,15 +24,16 @@ target_include_directories(hadal_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE
 # a fused multiply-add write it out.
 target_compile_options(hadal_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror=return-type
-    -ffp-contract=off -fno-math-errno>)
+    -ffp-contract=off -fno-math-errno>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Debug,RelWithDebInfo>>:-D_GLIBCXX_ASSERTIONS>)
 target_compile_definitions(hadal_flags INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY
   HADAL_VERSION="${PROJECT_VERSION}")
 if(HADAL_SANITIZE)
   target_compile_options(hadal_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${HADAL_SANITIZE} -fno-omit-frame-pointer>)
   target_link_options(hadal_flags INTERFACE -fsanitize=${HADAL_SANITIZE})
 else()
-  # Only glibc stays dynamic, so that the binary can be copied to another machine.
-  target_link_options(hadal_flags INTERFACE -static-libstdc++ -static-libgcc)
+  # Only glibc stays dynamic, so that the binary can be copied to another machine (scripts/check-linkage.sh).
+  target_link_options(hadal_flags INTERFACE -static-libstdc++ -static-libgcc -Wl,--as-needed)
 endif()
 
 find_package(Threads REQUIRED)

@@ -1,0 +1,32 @@
+# A thin front for daily work; the real build is CMake (CMakePresets.json). PRESET=debug|asan|tsan|cpu|cuda for others.
+PRESET ?= release
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+BUILD := build/$(PRESET)
+
+.PHONY: build test bench lint format install clean help
+
+build: ## compile into build/$(PRESET); the binary is build/$(PRESET)/hadal
+	cmake --preset $(PRESET)
+	cmake --build --preset $(PRESET) -j $(JOBS)
+
+test: build ## all tests that need no GPU
+	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+
+bench: build ## the built-in benchmark on the small model configuration
+	$(BUILD)/hadal bench
+
+lint: ## clang-format and clang-tidy over what changed
+	scripts/lint.sh --no-packages
+
+format: ## rewrite sources into the project's format
+	scripts/lint.sh --no-packages --format-only --fix
+
+install: build ## into $(DESTDIR)$(PREFIX): bin/hadal, share/hadal, share/doc/hadal
+	cmake --install $(BUILD) --strip --prefix $(PREFIX)
+
+clean: ## remove build/$(PRESET)
+	rm -rf $(BUILD)
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Checks the format of every source file (clang-format) and looks for likely mistakes (clang-tidy).
+#
+# usage: scripts/lint.sh [options]
+#   --all           clang-tidy over every file (default: files that differ from the main branch, or from the last commit on it)
+#   --format-only   no clang-tidy
+#   --fix           rewrite files into the right format
+#   --no-packages   install nothing
+#   --jobs N        run N clang-tidy at once
+#   --help
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+all=0 tidy=1 fix=0 packages=1 jobs=
+while (($#)); do
+  case $1 in
+    --all) all=1 ;;
+    --format-only) tidy=0 ;;
+    --fix) fix=1 ;;
+    --no-packages) packages=0 ;;
+    --jobs) jobs=${2:?--jobs needs a number}; shift ;;
+    -h | --help) usage ;;
+    *) echo "unknown option $1" >&2; usage 2 >&2 ;;
+  esac
+  shift
+done
+jobs=${jobs:-$(default_jobs)}
+((packages)) && { step "Packages"; install_packages "${PACKAGES[@]}" "${LINT_PACKAGES[@]}"; }
+
+first_of() { local name; for name in "$@"; do command -v "$name" && return; done; die "none of these is installed: $*"; }
+mapfile -t sources < <(git ls-files -- 'src/*' 'apps/*' 'include/*' 'tests/*' 'bench/*' | grep -E '\.(cc|h|cu|cuh)$')
+status=0
+
+step "Format of ${#sources[@]} files"
+format=$(first_of clang-format-14 clang-format)
+if ((fix)); then
+  "$format" -i "${sources[@]}"
+else
+  bad=()
+  for file in "${sources[@]}"; do
+    changes=$("$format" --output-replacements-xml "$file" | grep -c '<replacement ' || true)
+    ((changes == 0)) || bad+=("$(printf '%4d  %s' "$changes" "$file")")
+  done
+  if ((${#bad[@]})); then
+    say "${#bad[@]} files are not formatted (number of changes, file); scripts/lint.sh --fix --format-only mends them:"
+    printf '    %s\n' "${bad[@]}"
+    status=1
+  else
+    say "All files are formatted."
+  fi
+fi
+
+step "Length of files"
+wc -l "${sources[@]}" | awk '$2 != "total" && $1 > 600 { printf "    %5d  %s\n", $1, $2; n++ } END { if (!n) print "    None is longer than 600 lines." }'
+
+if ((tidy)); then
+  if ((all)); then files=("${sources[@]}"); else
+    base=$(git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
+    [[ $base == "$(git rev-parse HEAD)" ]] && base=$(git rev-parse HEAD~1 2>/dev/null || echo "$base")
+    mapfile -t files < <({ git diff --name-only --diff-filter=d "$base" -- "${sources[@]}"; } | sort -u)
+  fi
+  mapfile -t files < <(printf '%s\n' "${files[@]}" | grep -E '\.cc$' || true)
+  step "clang-tidy over ${#files[@]} files"
+  if ((${#files[@]})); then
+    tidy_bin=$(first_of clang-tidy-19 clang-tidy-16 clang-tidy)
+    cmake --preset debug >/dev/null
+    report=build/lint.txt
+    printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$jobs" "$tidy_bin" -p build/debug --quiet 2>/dev/null >$report || true
+    sort -u $report | grep -E '^/.*(warning|error):' | sed "s|^$ROOT/||" >build/lint-findings.txt || true
+    count=$(wc -l <build/lint-findings.txt)
+    if ((count)); then
+      cut -c 1-200 build/lint-findings.txt
+      say "$count findings; with context in $report. By file:"
+      cut -d: -f1 build/lint-findings.txt | sort | uniq -c | sort -rn
+      status=1
+    else
+      say "No findings."
+    fi
+  fi
+fi
+exit $status
