@@ -8,19 +8,27 @@
 #include <queue>
 
 #include "base/error.h"
+#include "text/unicode.h"
 
 namespace hadal::text {
 namespace {
 
 constexpr int kIdBits = 18;
 constexpr std::uint64_t kEmptyPair = ~std::uint64_t{0};
-constexpr std::size_t kShortWord = 96;
+constexpr std::size_t kShortWord = 96;  // symbols
 
 std::uint64_t hash_word(std::string_view word) { return XXH3_64bits(word.data(), word.size()); }
 
 std::uint64_t hash_pair(std::uint64_t key) {
   key *= 0x9E3779B97F4A7C15u;
   return key >> 20;
+}
+
+bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+std::size_t char_length(char lead) {
+  const auto byte = static_cast<unsigned char>(lead);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
 std::uint64_t pair_key(TokenId left, TokenId right) {
@@ -64,7 +72,9 @@ Bpe::Bpe(std::vector<std::string> bytes, const std::vector<Merge>& merges) : byt
     while (pairs_[i] != kEmptyPair && pairs_[i] >> kIdBits != key) i = (i + 1) & pair_mask_;
     // Of a repeated merge the last rank counts, as in the reader of the format's own library.
     pairs_[i] = key << kIdBits | rank;
+    note_crossing(joined, static_cast<std::uint32_t>(rank));
   }
+  char_starts_ = std::make_unique<std::atomic<std::uint64_t>[]>(kCharStarts);
   reach_ = std::make_unique<std::atomic<std::uint8_t>[]>(bytes_.size());
 }
 
@@ -85,6 +95,77 @@ TokenId Bpe::whole_word(std::string_view word) const {
   return -1;
 }
 
+// Notes the parts of characters that `token` holds beside bytes of another character.
+void Bpe::note_crossing(std::string_view token, std::uint32_t rank) {
+  const auto note = [&](std::string_view part) {
+    const auto [it, fresh] = crossing_.emplace(part, rank);
+    if (!fresh) it->second = std::min(it->second, rank);
+  };
+  std::size_t head = 0;
+  while (head < token.size() && is_continuation(token[head])) ++head;
+  if (head == token.size()) return;
+  if (head > 0) note(token.substr(0, head));
+  std::size_t last = token.size() - 1;
+  while (last > 0 && is_continuation(token[last])) --last;
+  if (last > 0 && token.size() - last < char_length(token[last])) note(token.substr(last));
+}
+
+std::uint64_t Bpe::find_char_start(std::string_view character) const {
+  std::uint32_t limit = kNoRank;
+  for (std::size_t i = 1; i < character.size(); ++i) {
+    for (const auto part : {character.substr(0, i), character.substr(i)}) {
+      const auto it = crossing_.find(std::string(part));
+      if (it != crossing_.end()) limit = std::min(limit, it->second);
+    }
+  }
+  TokenId ids[4];
+  int n = 0;
+  for (const char c : character) ids[n++] = byte_token_[static_cast<unsigned char>(c)];
+  for (;;) {
+    std::uint32_t best = kNoRank;
+    int at = 0;
+    for (int i = 0; i + 1 < n; ++i) {
+      const std::uint32_t rank = rank_of(ids[i], ids[i + 1]);
+      if (rank < best) {
+        best = rank;
+        at = i;
+      }
+    }
+    if (best >= limit) break;
+    ids[at] = merged_[best];
+    std::copy(ids + at + 2, ids + n, ids + at + 1);
+    --n;
+  }
+  if (n > 3) return kByBytes;
+  std::uint64_t start = static_cast<std::uint64_t>(n) << 3 * kIdBits;
+  for (int i = 0; i < n; ++i) start |= static_cast<std::uint64_t>(ids[i]) << i * kIdBits;
+  return start;
+}
+
+std::uint64_t Bpe::char_start(std::string_view character) const {
+  const char* p = character.data();
+  const std::uint32_t cp = decode_valid(p);
+  if (cp >= kCharStarts) return kByBytes;
+  std::uint64_t start = char_starts_[cp].load(std::memory_order_relaxed);
+  if (start == 0) char_starts_[cp].store(start = find_char_start(character), std::memory_order_relaxed);
+  return start;
+}
+
+template <typename Push>
+void Bpe::start_symbols(std::string_view word, const Push& push) const {
+  for (std::size_t i = 0; i < word.size();) {
+    const std::size_t length = char_length(word[i]);
+    const std::uint64_t start = length == 1 ? kByBytes : char_start(word.substr(i, length));
+    if (start == kByBytes) {
+      for (std::size_t k = 0; k < length; ++k) push(byte_token_[static_cast<unsigned char>(word[i + k])]);
+    } else {
+      const int n = static_cast<int>(start >> 3 * kIdBits);
+      for (int k = 0; k < n; ++k) push(static_cast<TokenId>(start >> k * kIdBits & ((1u << kIdBits) - 1)));
+    }
+    i += length;
+  }
+}
+
 void Bpe::encode_word(std::string_view word, std::vector<TokenId>& out) const {
   if (word.size() == 1) {
     out.push_back(byte_token_[static_cast<unsigned char>(word[0])]);
@@ -99,10 +180,20 @@ void Bpe::encode_word(std::string_view word, std::vector<TokenId>& out) const {
     return;
   }
   const std::size_t before = out.size();
-  if (word.size() <= kShortWord)
-    merge_short(word, out);
-  else
-    merge_long(word, out);
+  TokenId ids[kShortWord];
+  std::size_t n = 0;
+  if (word.size() <= kShortWord * 3) start_symbols(word, [&](TokenId id) {
+    if (n < kShortWord) ids[n] = id;
+    ++n;
+  });
+  if (n > 0 && n <= kShortWord) {
+    merge_short(ids, static_cast<int>(n), out);
+  } else {
+    std::vector<TokenId> many;
+    many.reserve(word.size());
+    start_symbols(word, [&](TokenId id) { many.push_back(id); });
+    merge_long(many, out);
+  }
   if (reach == unknown) {
     reach = out.size() == before + 1 && out.back() == whole ? reached : never_reached;
     reach_[whole].store(reach, std::memory_order_relaxed);
@@ -110,18 +201,15 @@ void Bpe::encode_word(std::string_view word, std::vector<TokenId>& out) const {
 }
 
 // Ranks and positions share one word, so that the smallest is the next merge: lowest rank, then leftmost.
-void Bpe::merge_short(std::string_view word, std::vector<TokenId>& out) const {
+void Bpe::merge_short(TokenId* id, int n, std::vector<TokenId>& out) const {
   constexpr int kPositionBits = 7;
   static_assert(kShortWord <= 1u << kPositionBits);
   constexpr std::int32_t kNone = 0x7FFFFFFF;
-  TokenId id[kShortWord];
   std::int32_t order[kShortWord];  // of the pair that starts here
-  int n = static_cast<int>(word.size());
   const auto pair_order = [&](int i) {
     const std::uint32_t rank = rank_of(id[i], id[i + 1]);
     return rank == kNoRank ? kNone : static_cast<std::int32_t>(rank << kPositionBits) | i;
   };
-  for (int i = 0; i < n; ++i) id[i] = byte_token_[static_cast<unsigned char>(word[i])];
   for (int i = 0; i + 1 < n; ++i) order[i] = pair_order(i);
   while (n > 1) {
     std::int32_t best = kNone;
@@ -140,7 +228,7 @@ void Bpe::merge_short(std::string_view word, std::vector<TokenId>& out) const {
   out.insert(out.end(), id, id + n);
 }
 
-void Bpe::merge_long(std::string_view word, std::vector<TokenId>& out) const {
+void Bpe::merge_long(const std::vector<TokenId>& ids, std::vector<TokenId>& out) const {
   struct Symbol {
     TokenId id;
     std::int32_t previous, next;
@@ -153,8 +241,8 @@ void Bpe::merge_long(std::string_view word, std::vector<TokenId>& out) const {
       return rank != other.rank ? rank > other.rank : at > other.at;
     }
   };
-  const auto n = static_cast<std::int32_t>(word.size());
-  std::vector<Symbol> symbols(word.size());
+  const auto n = static_cast<std::int32_t>(ids.size());
+  std::vector<Symbol> symbols(ids.size());
   std::priority_queue<Candidate> queue;
   const auto consider = [&](std::int32_t at) {
     if (at < 0 || symbols[at].next < 0) return;
@@ -163,7 +251,7 @@ void Bpe::merge_long(std::string_view word, std::vector<TokenId>& out) const {
     if (rank != kNoRank) queue.push({rank, at, left, right});
   };
   for (std::int32_t i = 0; i < n; ++i)
-    symbols[i] = {byte_token_[static_cast<unsigned char>(word[i])], i - 1, i + 1 < n ? i + 1 : -1};
+    symbols[i] = {ids[static_cast<std::size_t>(i)], i - 1, i + 1 < n ? i + 1 : -1};
   for (std::int32_t i = 0; i < n; ++i) consider(i);
   while (!queue.empty()) {
     const Candidate c = queue.top();

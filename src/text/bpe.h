@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace hadal::text {
@@ -35,8 +36,13 @@ class Bpe {
   static constexpr std::uint32_t kNoRank = 0x7FFFFFFF;
   std::uint32_t rank_of(TokenId left, TokenId right) const;
   TokenId whole_word(std::string_view word) const;
-  void merge_short(std::string_view word, std::vector<TokenId>& out) const;
-  void merge_long(std::string_view word, std::vector<TokenId>& out) const;
+  void note_crossing(std::string_view token, std::uint32_t rank);
+  std::uint64_t char_start(std::string_view character) const;
+  std::uint64_t find_char_start(std::string_view character) const;
+  template <typename Push>
+  void start_symbols(std::string_view word, const Push& push) const;
+  void merge_short(TokenId* ids, int count, std::vector<TokenId>& out) const;
+  void merge_long(const std::vector<TokenId>& ids, std::vector<TokenId>& out) const;
 
   std::vector<std::string> bytes_;
   TokenId byte_token_[256];
@@ -45,6 +51,17 @@ class Bpe {
   // Open addressing; an entry is left << 36 | right << 18 | rank, so that a probe touches one cache line.
   std::vector<std::uint64_t> pairs_;
   std::uint64_t pair_mask_ = 0;
+
+  // Shortcut for characters of several bytes. Tokens that hold a part of a character together with bytes of its
+  // neighbour are rare and weak; merges inside a character that are stronger than all such tokens that could
+  // touch it happen first whatever the neighbours are, so encoding may start from their result.
+  // Rank of the strongest such token by the part it holds: the first bytes of a character, or its last ones.
+  std::unordered_map<std::string, std::uint32_t> crossing_;
+  // By code point below 0x20000, filled on first use: the number of ids << 54 and up to three ids of 18 bits;
+  // kByBytes when the bytes must be merged one by one.
+  static constexpr std::uint64_t kByBytes = ~std::uint64_t{0};
+  static constexpr std::uint32_t kCharStarts = 0x20000;
+  std::unique_ptr<std::atomic<std::uint64_t>[]> char_starts_;
 
   // Words that are one token. A token counts as such once merging its bytes was seen to give it back: some
   // vocabularies hold tokens that merging never reaches.

@@ -20,7 +20,7 @@ inline constexpr std::uint8_t newline = 64;  // CR and LF
 inline constexpr std::uint8_t cjk = 128;     // U+4E00-9FA5 and U+3040-30FF, the second split of DeepSeek V3
 }  // namespace char_class
 
-// The classes of every code point, 0x110000 bytes, built on first use from the general categories of Unicode 15.
+// The classes of every code point, 0x110000 bytes, built on first use from the general categories of Unicode 16.
 const std::uint8_t* char_class_table();
 
 // Decodes the character at `p`, which must begin valid UTF-8, and advances `p` past it.
