@@ -53,6 +53,9 @@ class Context {
   // Step memory, uninitialised, aligned to 256 bytes.
   virtual void* allocate_step(size_t bytes) = 0;
   virtual void reset_step() = 0;
+  // Step memory allocated after mark() is given back by release(mark): scratch of one operator (see StepScratch).
+  virtual size_t mark_step() = 0;
+  virtual void release_step(size_t mark) = 0;
 
   // Memory for caches, zeroed, freed with the context.
   virtual void* allocate_cache(size_t bytes) = 0;
@@ -83,6 +86,19 @@ class Context {
 
  private:
   Numerics numerics_;
+};
+
+// Scratch inside an operator: step memory allocated in its life is reused afterwards, in the operators' own order.
+class StepScratch {
+ public:
+  explicit StepScratch(Context& context) : context_(context), mark_(context.mark_step()) {}
+  ~StepScratch() { context_.release_step(mark_); }
+  StepScratch(const StepScratch&) = delete;
+  StepScratch& operator=(const StepScratch&) = delete;
+
+ private:
+  Context& context_;
+  size_t mark_;
 };
 
 // Rounding at a published BF16 boundary: every norm and linear output, q, latents after rounding, layer outputs, h.

@@ -115,6 +115,16 @@ const RowSet& StepPlan::make(const std::vector<std::vector<int32_t>>& step_rows)
   return set;
 }
 
+int StepPlan::segment_of(int32_t step_row) const {
+  const auto after = std::upper_bound(step_begin_.begin(), step_begin_.end(), step_row);
+  return static_cast<int>(after - step_begin_.begin()) - 1;
+}
+
+int64_t StepPlan::position_of(int32_t step_row) const {
+  const auto s = static_cast<size_t>(segment_of(step_row));
+  return requests_[s].state->length() + step_row - step_begin_[s];
+}
+
 const int32_t* StepPlan::map(const RowSet& from, const RowSet& to) {
   if (&from == &to) return nullptr;
   const auto key = std::make_pair(&from, &to);

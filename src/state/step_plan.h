@@ -51,6 +51,12 @@ class StepPlan {
   // For each row of `to`, its row in `from` (a superset); null when they are the same rows.
   const int32_t* map(const RowSet& from, const RowSet& to);
 
+  // Host copy of set.step_row.
+  std::span<const int32_t> step_rows(const RowSet& set) const { return host_rows_.at(&set); }
+  // Segment of a step row, and its position in the request.
+  int segment_of(int32_t step_row) const;
+  int64_t position_of(int32_t step_row) const;
+
   // [segments], or null when it bounds nothing: for window attention of decoder layers.
   const int32_t* floor() const { return floor_; }
 

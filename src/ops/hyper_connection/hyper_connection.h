@@ -43,6 +43,7 @@ struct HyperConnectionArgs {
   const HyperConnectionWeights* mix = nullptr;
   const uint16_t* norm = nullptr;     // bf16 [d]
   Tensor x;                           // activations [rows, d]
+  Tensor collapsed;                   // activations [rows, d], optional: bf16( sum_j pre[s][j] * h'[j] ), before the norm
 };
 
 // Mean over the copies, for the draft module: out[r, :] = bf16( mean_j h[source[r]][j] ), written at column `column` of

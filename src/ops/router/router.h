@@ -5,13 +5,14 @@
 
 namespace hadal {
 
-//   s = sqrt(softplus(gate x)) in fp32;  ids = the topk largest of s + bias, lower id first among equals;
+//   s = sqrt(softplus(gate x / gate_temp)) in fp32;  ids = the topk largest of s + bias, lower id first among equals;
 //   weights = s[ids] / (sum s[ids] + 1e-20) * route_scale.   Ids are written in ascending order.
 // Rows marked in `image` use bias_vl.
 struct RouterArgs {
   int rows = 0;
   int topk = 0;
   float route_scale = 1.5f;
+  float gate_temp = 1.0f;
   Tensor x;     // activations [rows, d]
   Weight gate;  // bf16 [experts, d]
   const float* bias = nullptr;     // [experts]
