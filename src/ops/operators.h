@@ -46,6 +46,8 @@ struct Operators {
 #define HADAL_POINTER(op, Args) void (*op)(Context&, const Args&) = nullptr;
   HADAL_OPERATORS(HADAL_POINTER)
 #undef HADAL_POINTER
+  // Makes the backend's own layout of an uploaded weight (Weight::packed); null where published bytes are read in place.
+  void (*prepare_weight)(Context&, Weight&) = nullptr;
 };
 
 const Operators& reference_operators();

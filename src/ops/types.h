@@ -97,7 +97,7 @@ struct Selection {
 // Candidate blocks, published by one layer for the index-source layers after it; indexed by step row.
 struct Candidates {
   Tensor blocks;  // i32 [step rows, candidate_topk_blocks] ascending block numbers, -1 past the end
-  Tensor count;   // i32 [step rows, 1]; -1 = every visible block is a candidate
+  Tensor count;   // i32 [step rows, 1]; -1 = every visible block is a candidate (then `blocks` is not read)
 };
 
 // Rotation frequencies, fp32 bits as published (spec 3.1); angle = fp32(position) * inv_freq[i].

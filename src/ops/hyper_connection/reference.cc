@@ -62,6 +62,10 @@ void check(const HyperConnectionArgs& args) {
     if (args.norm != nullptr || args.out.pre) check_shape(args.in.pre, DType::f32, 0, args.copies, "in.pre");
   }
   if (args.norm != nullptr) check_shape(args.x, DType::f32, args.rows, args.d, "x");
+  if (args.collapsed) {
+    HADAL_CHECK(args.norm != nullptr);
+    check_shape(args.collapsed, DType::f32, args.rows, args.d, "collapsed");
+  }
   if (args.out.h) check_shape(args.out.h, DType::f32, args.rows, wide, "out.h");
   if (args.mix != nullptr) {
     check_shape(args.out.pre, DType::f32, args.rows, args.copies, "out.pre");
@@ -119,6 +123,7 @@ void hyper_connection(Context& context, const HyperConnectionArgs& args) {
 
     if (args.norm != nullptr) {
       Row x = collapse(numerics, args, h, pre.data());
+      if (args.collapsed) std::copy(x.begin(), x.end(), args.collapsed.f32(r));
       rms_norm(numerics, x.data(), args.norm, args.d, args.norm_eps);
       std::copy(x.begin(), x.end(), args.x.f32(r));
     }

@@ -25,8 +25,8 @@ void router(Context& context, const RouterArgs& args) {
     HADAL_CHECK(!image || args.bias_vl != nullptr);
     const float* bias = image ? args.bias_vl : args.bias;
     for (int e = 0; e < experts; ++e) {
-      score[e] = static_cast<float>(
-          std::sqrt(softplus(dot(weight_row(args.gate, e).data(), args.x.f32(r), args.x.cols))));
+      const double logit = dot(weight_row(args.gate, e).data(), args.x.f32(r), args.x.cols) / args.gate_temp;
+      score[e] = static_cast<float>(std::sqrt(softplus(logit)));
       key[e] = score[e] + bias[e];  // the bias selects, it does not weigh
     }
 
