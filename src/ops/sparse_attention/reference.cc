@@ -34,7 +34,7 @@ std::vector<Row> keys_of(const SparseAttentionArgs& args, int r) {
 
   if (args.bidirectional) {
     // Every filled slot and every row of the segment: no window mask (spec 5.2, 10.9).
-    for (int32_t p = std::max(committed - window, floor); p < committed; ++p) add_from_ring(p);
+    for (int32_t p = std::max(committed - window, 0); p < committed; ++p) add_from_ring(p);
     for (int i = in_begin; i < in_end; ++i) add(RowFormat::fp8_ue8m0_32, args.latent.u8(i));
   } else {
     for (int32_t p = std::max({0, position - window + 1, floor}); p <= position; ++p) {
