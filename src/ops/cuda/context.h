@@ -1,0 +1,91 @@
+// The CUDA context of an engine: one device, one stream, a memory budget, step memory and uploads.
+// Everything an operator does is ordered by the one stream; nothing waits except download().
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/context.h"
+#include "ops/cuda/device.h"
+
+namespace hadal::cuda {
+
+struct ContextOptions {
+  Numerics numerics = Numerics::bf16;
+  int device = 0;
+  size_t memory_budget = 0;             // bytes this context may allocate; 0 = what is free now less 1 GiB
+  size_t step_bytes = size_t{64} << 20;  // step memory to begin with; it grows to what a step needs
+};
+
+class CudaContext final : public Context {
+ public:
+  explicit CudaContext(const ContextOptions& options);
+  ~CudaContext() override;
+
+  // The CUDA context behind `context`, its device made current for this thread. Every operator starts with it.
+  static CudaContext& of(Context& context);
+
+  const DeviceInfo& device() const { return device_; }
+  cudaStream_t stream() const { return stream_; }
+  int multiprocessors() const { return device_.multiprocessors; }
+  void wait();  // for all work given so far; throws what a kernel did wrong
+
+  DType activation_type() const override { return DType::bf16; }
+  void* allocate_step(size_t bytes) override;
+  void reset_step() override;
+  size_t mark_step() override { return (block_ << kMarkShift) | used_; }
+  void release_step(size_t mark) override;
+  const void* place_weight(const void* host, size_t bytes) override;
+  void* allocate_cache(size_t bytes) override { return allocate("caches", bytes, true); }
+  const void* upload(const void* host, size_t bytes) override;
+  void download(void* host, const void* device, size_t bytes) override;
+  void copy_to_device(void* device, const void* host, size_t bytes) override;
+  void copy_on_device(void* to, const void* from, size_t bytes) override;
+  using Context::upload;
+
+  // Device memory for the life of the context, booked under `purpose` ("weights", "caches", ...).
+  void* allocate(const std::string& purpose, size_t bytes, bool zeroed = false);
+  size_t allocated() const { return allocated_; }
+  size_t memory_budget() const { return budget_; }
+  const std::map<std::string, size_t>& allocated_by_purpose() const { return by_purpose_; }
+
+ private:
+  struct Block {
+    void* data = nullptr;
+    size_t bytes = 0;
+  };
+  static constexpr int kMarkShift = 48;  // a mark holds the block above and the offset below
+  // Weights come in 10^5 pieces, so they are cut from slabs. A slab grows with the model, up to 512 MiB.
+  static constexpr size_t kFirstSlab = size_t{8} << 20, kLastSlab = size_t{512} << 20;
+  // Pinned memory in parts: a part is written again only after the copies out of it are done.
+  static constexpr size_t kStagingPart = size_t{4} << 20;
+  static constexpr int kStagingParts = 4;
+
+  void* take(const std::string& purpose, size_t bytes);
+  void give_back(const std::string& purpose, Block block);
+
+  DeviceInfo device_;
+  cudaStream_t stream_ = nullptr;
+  size_t budget_ = 0;
+  size_t allocated_ = 0;
+  std::map<std::string, size_t> by_purpose_;
+  std::vector<void*> owned_;
+
+  Block slab_;  // of weights, being filled
+  size_t slab_used_ = 0;
+
+  std::vector<Block> blocks_;  // step memory; more than one only until the next reset
+  size_t block_ = 0;           // index into blocks_
+  size_t used_ = 0;            // bytes of blocks_[block_] given out
+
+  char* staging_ = nullptr;
+  cudaEvent_t staging_done_[kStagingParts] = {};
+  int staging_part_ = 0;
+  size_t staging_used_ = 0;
+};
+
+}  // namespace hadal::cuda
