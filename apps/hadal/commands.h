@@ -7,5 +7,6 @@ namespace hadal {
 
 void add_inspect(CLI::App& app);
 void add_synth(CLI::App& app);
+void add_tokenize(CLI::App& app);
 
 }  // namespace hadal

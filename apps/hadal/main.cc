@@ -60,6 +60,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   add_inspect(app);
   add_synth(app);
+  add_tokenize(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
