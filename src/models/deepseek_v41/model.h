@@ -1,0 +1,89 @@
+// DeepSeek-V4.1: the forward pass and the draft step, written once over the operators of any backend.
+// Reads like the specification (docs/spec/deepseek-v4.1.md, sections 3 and 5).
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "models/deepseek_v41/engram_hash.h"
+#include "models/deepseek_v41/weights.h"
+#include "ops/operators.h"
+#include "state/step_plan.h"
+
+namespace hadal::deepseek_v41 {
+
+class Residual;
+
+// Sees intermediate values, for tests and tools: (what, layer, value). Values are those of the rows the layer runs.
+using Observer = std::function<void(std::string_view what, int layer, const Tensor& value)>;
+
+// What a forward pass leaves in step memory: logits, and the rows that the commit makes part of the state.
+struct Step {
+  Tensor logits;                      // f32 [plan.logits().rows, vocab]
+  std::vector<Tensor> latents;        // [layers] packed window latents of plan.in(layer)
+  std::vector<Tensor> halves;         // [owners] (a, b) of every row, at ratio 2
+  std::vector<Tensor> draft_latents;  // [stages] packed latents of plan.draft()
+};
+
+// Drafts of several requests, `block` rows each.
+struct Drafts {
+  int block = 0;
+  Tensor base;    // f32 [requests * block, vocab], before the Markov correction
+  Tensor hidden;  // activations [requests * block, d], before the norm
+};
+
+class Model {
+ public:
+  // The checkpoint must outlive the model.
+  Model(const Checkpoint& checkpoint, Context& context, const Operators& operators);
+
+  const V41Config& config() const { return config_; }
+  Context& context() const { return context_; }
+  CacheLayout cache_layout() const;
+  StepShape step_shape() const;
+
+  // Runs the open proposals of the plan's requests. Nothing of their state changes except rows past their length.
+  Step forward(StepPlan& plan, const Observer& observe = {});
+
+  // Makes the first accepted[s] proposed tokens of every segment part of its request's state.
+  void commit(StepPlan& plan, const Step& step, std::span<const int32_t> accepted);
+
+  // One draft step. anchors[s] is the token at position length(); row i of a request stands at position length() + i and
+  // predicts position length() + i + 1. State is read, not changed.
+  Drafts draft(std::span<RequestState* const> states, std::span<const int32_t> anchors, const Observer& observe = {});
+
+  // Draft logits of row `row` given the token in front of it, and the probability that its arg-max is accepted.
+  struct DraftLogits {
+    Tensor logits;       // f32 [1, vocab]
+    Tensor probability;  // f32 [1, 1]
+  };
+  DraftLogits draft_logits(const Drafts& drafts, int row, int32_t previous);
+
+ private:
+  struct Published;
+
+  void attention(const BlockWeights& w, int layer, StepPlan& plan, const Tensor& x, Step& step, Published& published,
+                 const Tensor& y, const Observer& observe);
+  void moe(const MoeWeights& w, const RowSet& rows, int topk, const uint8_t* image, const Tensor& x, const Tensor& y,
+           int layer, const Observer& observe);
+  void engram(int layer, StepPlan& plan, Residual& residual, const Tensor& rows, const Observer& observe);
+  Tensor request_engram_rows(int index, StepPlan& plan);
+  const uint8_t* image_rows(StepPlan& plan, const RowSet& rows);
+  void tap(StepPlan& plan, const Residual& residual, int column, const Tensor& main_hidden);
+  void condition_drafts(StepPlan& plan, const Tensor& main_hidden, Step& step, const Observer& observe);
+  Rope rope(int ratio) const;
+
+  const V41Config config_;
+  Context& context_;
+  const Operators& op_;
+  ModelWeights weights_;
+  std::vector<float> rope_main_host_, rope_compressed_host_;
+  const float* rope_main_ = nullptr;
+  const float* rope_compressed_ = nullptr;
+  std::unique_ptr<EngramHash> engram_hash_;
+};
+
+}  // namespace hadal::deepseek_v41

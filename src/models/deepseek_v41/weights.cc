@@ -1,0 +1,183 @@
+#include "models/deepseek_v41/weights.h"
+
+#include <atomic>
+#include <utility>
+
+#include "base/error.h"
+
+namespace hadal::deepseek_v41 {
+namespace {
+
+// Largest scale bytes whose products stay finite: 448 * 2^(b-127) and 6 * 2^(b-127) in fp32.
+constexpr uint8_t kMaxFp8Scale = 246;
+constexpr uint8_t kMaxFp4Scale = 252;
+
+void check_scales(const TensorView& scale, uint8_t largest) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(scale.data);
+  uint8_t top = 0;
+  for (size_t i = 0; i < scale.bytes; ++i) top = std::max(top, bytes[i]);
+  if (top <= largest) return;
+  for (size_t i = 0; i < scale.bytes; ++i)
+    if (bytes[i] > largest)
+      fail(ErrorKind::invalid_data,
+           "{}: scale byte {} at index {} {}, the largest allowed is {}; the file is damaged, fetch it again", scale.name,
+           bytes[i], i, bytes[i] == 255 ? "is NaN" : "overflows", largest);
+}
+
+
+class Binder {
+ public:
+  Binder(const Checkpoint& checkpoint, Context& context) : checkpoint_(checkpoint), context_(context) {}
+
+  // X.weight with X.scale when its dtype has one.
+  Weight matrix(const std::string& name, bool check = true) const {
+    const TensorView& w = checkpoint_.tensor(name + ".weight");
+    Weight weight;
+    weight.n = static_cast<int>(w.shape.at(0));
+    weight.k = static_cast<int>(w.shape.at(1));
+    weight.data = place(w);
+    switch (w.type) {
+      case TensorType::bf16: weight.format = WeightFormat::bf16; return weight;
+      case TensorType::f32: weight.format = WeightFormat::f32; return weight;
+      case TensorType::f8_e4m3: weight.format = WeightFormat::fp8_block32; break;
+      case TensorType::i8:
+        weight.format = WeightFormat::mxfp4;
+        weight.k *= 2;
+        break;
+      default: fail(ErrorKind::internal, "{}: no operator reads {}", w.name, type_name(w.type));
+    }
+    const TensorView& s = checkpoint_.tensor(name + ".scale");
+    if (check) check_scales(s, weight.format == WeightFormat::mxfp4 ? kMaxFp4Scale : kMaxFp8Scale);
+    weight.scale = static_cast<const uint8_t*>(place(s));
+    return weight;
+  }
+
+  template <typename T>
+  const T* vector(const std::string& name) const {
+    return static_cast<const T*>(place(checkpoint_.tensor(name)));
+  }
+
+  FeedForward feed_forward(const std::string& prefix, bool check = true) const {
+    return {matrix(prefix + "w1", check), matrix(prefix + "w3", check), matrix(prefix + "w2", check)};
+  }
+
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+
+ private:
+  const void* place(const TensorView& t) const { return context_.place_weight(t.data, t.bytes); }
+
+  const Checkpoint& checkpoint_;
+  Context& context_;
+};
+
+// Experts as they lie in the mapped file.
+class MappedExperts : public ExpertStore {
+ public:
+  MappedExperts(const Binder& binder, const std::string& prefix, int count)
+      : checkpoint_(binder.checkpoint()), prefix_(prefix), checked_(static_cast<size_t>(count)) {
+    for (int e = 0; e < count; ++e) experts_.push_back(binder.feed_forward(fmt::format("{}{}.", prefix, e), false));
+  }
+
+  int count() const override { return static_cast<int>(experts_.size()); }
+  bool is_local(int) const override { return true; }
+  void hint(const int32_t*, int) const override {}
+
+  const FeedForward& expert(int e) const override {
+    std::atomic<bool>& checked = checked_[static_cast<size_t>(e)];
+    if (!checked.load(std::memory_order_acquire)) {
+      // Scales of all experts are 23 GB in the release: read when first used, not at start.
+      for (const char* w : {"w1", "w3", "w2"})
+        check_scales(checkpoint_.tensor(fmt::format("{}{}.{}.scale", prefix_, e, w)), kMaxFp4Scale);
+      checked.store(true, std::memory_order_release);
+    }
+    return experts_[static_cast<size_t>(e)];
+  }
+
+ private:
+  const Checkpoint& checkpoint_;
+  std::string prefix_;
+  std::vector<FeedForward> experts_;
+  mutable std::vector<std::atomic<bool>> checked_;
+};
+
+HyperConnectionWeights bind_mix(const Binder& b, const std::string& name) {
+  return {b.vector<float>(name + "_fn"), b.vector<float>(name + "_base"), b.vector<float>(name + "_scale")};
+}
+
+BlockWeights bind_block(const Binder& b, const std::string& p, int experts) {
+  BlockWeights w;
+  w.attn_mix = bind_mix(b, p + "hc_attn");
+  w.ffn_mix = bind_mix(b, p + "hc_ffn");
+  w.attn_norm = b.vector<uint16_t>(p + "attn_norm.weight");
+  w.ffn_norm = b.vector<uint16_t>(p + "ffn_norm.weight");
+  AttentionWeights& a = w.attention;
+  a.wq_a = b.matrix(p + "attn.wq_a");
+  a.q_norm = b.vector<uint16_t>(p + "attn.q_norm.weight");
+  a.wq_b = b.matrix(p + "attn.wq_b");
+  a.wkv = b.matrix(p + "attn.wkv");
+  a.kv_norm = b.vector<uint16_t>(p + "attn.kv_norm.weight");
+  a.wo_a = b.matrix(p + "attn.wo_a");
+  a.wo_b = b.matrix(p + "attn.wo_b");
+  a.sink = b.vector<float>(p + "attn.attn_sink");
+  MoeWeights& m = w.moe;
+  m.gate = b.matrix(p + "ffn.gate");
+  m.bias = b.vector<float>(p + "ffn.gate.bias");
+  m.bias_vl = b.vector<float>(p + "ffn.gate.bias_vl");
+  m.experts = std::make_unique<MappedExperts>(b, p + "ffn.experts.", experts);
+  m.shared = b.feed_forward(p + "ffn.shared_experts.");
+  return w;
+}
+
+}  // namespace
+
+ModelWeights bind_weights(const Checkpoint& checkpoint, Context& context) {
+  const V41Config& c = checkpoint.config();
+  const Binder b(checkpoint, context);
+  ModelWeights w;
+  w.embed = b.matrix("embed");
+  w.head = b.matrix("head");
+  w.norm = b.vector<uint16_t>("norm.weight");
+  for (int l = 0; l < c.layers(); ++l)
+    w.layers.push_back(bind_block(b, fmt::format("layers.{}.", l), c.n_routed_experts));
+
+  for (const int l : c.kv_source_layer_ids) {
+    const std::string p = fmt::format("layers.{}.attn.", l);
+    CompressorWeights compressor;
+    compressor.wkv = b.matrix(p + "compressor.wkv");
+    if (c.ratio(l) > 1) compressor.wgate = b.matrix(p + "compressor.wgate");
+    compressor.norm = b.vector<uint16_t>(p + "compressor.norm.weight");
+    compressor.wk = b.matrix(p + "indexer.wk");
+    compressor.k_norm = b.vector<uint16_t>(p + "indexer.k_norm.weight");
+    w.compressors.push_back(compressor);
+  }
+  for (const int l : c.index_source_layer_ids) {
+    const std::string p = fmt::format("layers.{}.attn.indexer.", l);
+    w.indexers.push_back({b.matrix(p + "wq_b"), b.matrix(p + "weights_proj")});
+  }
+  for (const int l : c.engram_layer_ids) {
+    const std::string p = fmt::format("layers.{}.engram.", l);
+    const TensorView& codes = checkpoint.tensor(p + "embed.weight");
+    EngramWeights e;
+    e.table = {b.vector<uint8_t>(p + "embed.weight"), b.vector<uint8_t>(p + "embed.scale"), codes.shape.at(0),
+               static_cast<int>(codes.shape.at(1))};
+    e.wkv = b.matrix(p + "wkv");
+    e.q_weight = b.vector<uint16_t>(p + "q_weight");
+    e.k_weight = b.vector<uint16_t>(p + "k_weight");
+    w.engrams.push_back(e);
+  }
+  const int stages = c.draft_stages();
+  for (int s = 0; s < stages; ++s)
+    w.draft.stages.push_back(bind_block(b, fmt::format("mtp.{}.", s), c.dspark_n_routed_experts));
+  if (stages > 0) {
+    const std::string last = fmt::format("mtp.{}.", stages - 1);
+    w.draft.main_proj = b.matrix("mtp.0.main_proj");
+    w.draft.main_norm = b.vector<uint16_t>("mtp.0.main_norm.weight");
+    w.draft.norm = b.vector<uint16_t>(last + "norm.weight");
+    w.draft.markov_embed = b.matrix(last + "markov_head.embed");
+    w.draft.markov_head = b.matrix(last + "markov_head.head");
+    w.draft.confidence = b.matrix(last + "confidence_head.proj");
+  }
+  return w;
+}
+
+}  // namespace hadal::deepseek_v41
