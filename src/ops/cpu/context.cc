@@ -31,14 +31,17 @@ Arena::~Arena() {
 void* Arena::allocate(size_t bytes) {
   bytes = round_up(std::max<size_t>(bytes, 1), kAlignment);
   // Chunks double, so that their number stays small.
-  while (at_.chunk < chunks_.size() && at_.used + bytes > chunks_[at_.chunk].size) at_ = {at_.chunk + 1, 0};
-  if (at_.chunk == chunks_.size()) {
+  while (chunk_ < chunks_.size() && used_ + bytes > chunks_[chunk_].size) {
+    ++chunk_;
+    used_ = 0;
+  }
+  if (chunk_ == chunks_.size()) {
     const size_t last = chunks_.empty() ? kHugePage : chunks_.back().size;
     const size_t size = round_up(std::max(bytes, 2 * last), kHugePage);
     chunks_.push_back({map_pages(size), size});
   }
-  std::byte* p = chunks_[at_.chunk].data + at_.used;
-  at_.used += bytes;
+  std::byte* p = chunks_[chunk_].data + used_;
+  used_ += bytes;
   return p;
 }
 

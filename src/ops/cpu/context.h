@@ -24,12 +24,12 @@ class Arena {
 
   void* allocate(size_t bytes);
 
-  struct Mark {
-    size_t chunk = 0;
-    size_t used = 0;
-  };
-  Mark mark() const { return at_; }
-  void release(Mark mark) { at_ = mark; }
+  // A mark is the chunk's number above the bytes used in it; 0 is the empty arena.
+  size_t mark() const { return (chunk_ << kChunkShift) | used_; }
+  void release(size_t mark) {
+    chunk_ = mark >> kChunkShift;
+    used_ = mark & ((size_t{1} << kChunkShift) - 1);
+  }
   size_t capacity() const;
 
  private:
@@ -37,8 +37,10 @@ class Arena {
     std::byte* data = nullptr;
     size_t size = 0;
   };
+  static constexpr int kChunkShift = 48;
   std::vector<Chunk> chunks_;
-  Mark at_;
+  size_t chunk_ = 0;  // where the next allocation goes
+  size_t used_ = 0;
 };
 
 class CpuContext : public Context {
@@ -49,7 +51,10 @@ class CpuContext : public Context {
 
   DType activation_type() const override { return DType::f32; }
   void* allocate_step(size_t bytes) override { return step_.allocate(bytes); }
-  void reset_step() override { step_.release({}); }
+  void reset_step() override { step_.release(0); }
+  size_t mark_step() override { return step_.mark(); }
+  void release_step(size_t mark) override { step_.release(mark); }
+  const void* place_weight(const void* host, size_t) override { return host; }
   void* allocate_cache(size_t bytes) override;
   const void* upload(const void* host, size_t bytes) override;
   using Context::upload;
@@ -61,12 +66,9 @@ class CpuContext : public Context {
   Isa isa() const { return isa_; }
 
  private:
-  friend class Scratch;
-
   ThreadPool pool_;
   Isa isa_;
   Arena step_;
-  Arena scratch_;  // of the running operator
   struct Mapping {
     void* data = nullptr;
     size_t size = 0;
@@ -77,22 +79,19 @@ class CpuContext : public Context {
 // The context that a CPU operator was given.
 CpuContext& cpu_context(Context& context);
 
-// Temporary memory of one operator, returned when it goes out of scope. Allocate before a parallel loop, not inside.
+// Step memory that one operator needs only while it runs. Allocate before a parallel loop, not inside.
 class Scratch {
  public:
-  explicit Scratch(CpuContext& context) : arena_(context.scratch_), mark_(arena_.mark()) {}
-  ~Scratch() { arena_.release(mark_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
+  explicit Scratch(CpuContext& context) : context_(context), scope_(context) {}
 
   template <typename T>
   T* get(int64_t count) {
-    return static_cast<T*>(arena_.allocate(static_cast<size_t>(count) * sizeof(T)));
+    return static_cast<T*>(context_.allocate_step(static_cast<size_t>(count) * sizeof(T)));
   }
 
  private:
-  Arena& arena_;
-  Arena::Mark mark_;
+  CpuContext& context_;
+  StepScratch scope_;
 };
 
 }  // namespace hadal
