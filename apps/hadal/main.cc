@@ -17,18 +17,12 @@ namespace {
 // 1 is left to internal errors, 2 to the command line, so that scripts can tell a bad model from a bad flag.
 int exit_status(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::internal:
-      return 1;
-    case ErrorKind::invalid_argument:
-      return 2;
-    case ErrorKind::invalid_data:
-      return 3;
-    case ErrorKind::io:
-      return 4;
-    case ErrorKind::out_of_memory:
-      return 5;
-    case ErrorKind::unsupported:
-      return 6;
+    case ErrorKind::internal: return 1;
+    case ErrorKind::invalid_argument: return 2;
+    case ErrorKind::invalid_data: return 3;
+    case ErrorKind::io: return 4;
+    case ErrorKind::out_of_memory: return 5;
+    case ErrorKind::unsupported: return 6;
   }
   return 1;
 }
@@ -63,16 +57,10 @@ int run(int argc, char** argv) {
   add_tokenize(app);
   try {
     app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-  } catch (const CLI::CallForAllHelp&) {
+  } catch (const CLI::CallForHelp&) { std::fputs(app.help().c_str(), stdout); } catch (const CLI::CallForAllHelp&) {
     std::fputs(app.help("", CLI::AppFormatMode::All).c_str(), stdout);
-  } catch (const CLI::CallForVersion& version) {
-    std::printf("%s\n", version.what());
-  } catch (const CLI::Success&) {
-  } catch (const CLI::ParseError& error) {
-    return report(exit_status(ErrorKind::invalid_argument), error.what());
-  }
+  } catch (const CLI::CallForVersion& version) { std::printf("%s\n", version.what()); } catch (const CLI::Success&) {
+  } catch (const CLI::ParseError& error) { return report(exit_status(ErrorKind::invalid_argument), error.what()); }
   // A full disk or a closed pipe behind standard output must not look like success.
   if (std::fflush(stdout) != 0 || std::ferror(stdout))
     return report(exit_status(ErrorKind::io), "cannot write standard output");
@@ -89,7 +77,5 @@ int main(int argc, char** argv) {
     return hadal::report(hadal::exit_status(error.kind()), error.what());
   } catch (const std::bad_alloc&) {
     return hadal::report(hadal::exit_status(hadal::ErrorKind::out_of_memory), "out of memory");
-  } catch (const std::exception& error) {
-    return hadal::report(1, error.what());
-  }
+  } catch (const std::exception& error) { return hadal::report(1, error.what()); }
 }

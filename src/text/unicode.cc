@@ -146,4 +146,28 @@ void append_replacing_invalid(std::string_view bytes, std::string& out) {
   }
 }
 
+void Utf8Stream::append(std::string_view bytes, std::string& out) {
+  std::string joined;
+  if (!held_.empty()) {
+    joined = held_.append(bytes);
+    held_.clear();
+    bytes = joined;
+  }
+  // A character that is incomplete begins in the last three bytes.
+  const std::size_t from = bytes.size() > 3 ? bytes.size() - 3 : 0;
+  std::size_t cut = bytes.size();
+  for (std::size_t i = bytes.size(); i-- > from;) {
+    if ((static_cast<unsigned char>(bytes[i]) & 0xC0) == 0x80) continue;
+    if (next_utf8_unit(bytes.substr(i)).kind == Utf8Unit::incomplete) cut = i;
+    break;
+  }
+  append_replacing_invalid(bytes.substr(0, cut), out);
+  held_ = bytes.substr(cut);
+}
+
+void Utf8Stream::finish(std::string& out) {
+  append_replacing_invalid(held_, out);
+  held_.clear();
+}
+
 }  // namespace hadal::text

@@ -60,4 +60,18 @@ std::size_t valid_utf8_prefix(std::string_view bytes);
 // the result of Python's bytes.decode("utf-8", errors="replace").
 void append_replacing_invalid(std::string_view bytes, std::string& out);
 
+// The same for bytes that arrive in pieces: only whole characters come out, and a byte that can no longer become
+// part of a character is replaced at once, so that nothing waits for text that cannot come.
+class Utf8Stream {
+ public:
+  // Appends to `out` all text that is complete.
+  void append(std::string_view bytes, std::string& out);
+  // The end of the stream: a cut-off character becomes one U+FFFD.
+  void finish(std::string& out);
+  bool pending() const { return !held_.empty(); }
+
+ private:
+  std::string held_;  // at most 3 bytes: the beginning of a character
+};
+
 }  // namespace hadal::text
