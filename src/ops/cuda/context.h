@@ -88,4 +88,17 @@ class CudaContext final : public Context {
   size_t staging_used_ = 0;
 };
 
+// Typed scratch of one operator.
+class Scratch : public StepScratch {
+ public:
+  explicit Scratch(CudaContext& context) : StepScratch(context), context_(context) {}
+  template <typename T>
+  T* get(size_t count) {
+    return static_cast<T*>(context_.allocate_step(count * sizeof(T)));
+  }
+
+ private:
+  CudaContext& context_;
+};
+
 }  // namespace hadal::cuda

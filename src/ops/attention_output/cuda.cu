@@ -1,0 +1,22 @@
+#include "ops/attention_output/attention_output.h"
+#include "ops/cuda/errors.h"
+#include "ops/cuda/linear.h"
+
+namespace hadal::cuda {
+
+void attention_output(Context& context, const AttentionOutputArgs& args) {
+  CudaContext& cuda = CudaContext::of(context);
+  if (args.rows == 0) return;
+  HADAL_CUDA_CHECK(args.groups > 0 && args.o.cols == int64_t{args.groups} * args.wo_a.k && args.wo_b.k == args.wo_a.n);
+  Scratch scratch(cuda);
+  const Tensor u = cuda.activations(args.rows, args.wo_a.n);
+  LinearArgs grouped = linear_args(args.o, args.wo_a, u);
+  grouped.groups = args.groups;
+  grouped.quantise_input = false;  // published as a bf16 product in every mode (spec 3.1)
+  linear(cuda, grouped);
+  LinearArgs output = linear_args(u, args.wo_b, args.y);
+  output.rows = args.rows;
+  linear(cuda, output);
+}
+
+}  // namespace hadal::cuda

@@ -1,0 +1,113 @@
+#include "ops/cuda/linear.h"
+
+#include <algorithm>
+
+#include "ops/cuda/linear_launch.cuh"
+#include "ops/cuda/row.cuh"
+
+namespace hadal::cuda {
+namespace {
+
+// Adds the segments that ran side by side, in ascending order.
+__global__ void add_segments(const LinearProblem p) {
+  const int64_t n_total = int64_t{p.groups} * p.group_n, count = p.rows * n_total;
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  float total = 0;
+  for (int s = 0; s < p.segments; ++s) total += p.partial[s * count + i];
+  store_output(p, i / n_total, i % n_total, total);
+}
+
+// `official`: x rounded by Q1, one warp a block of 32 channels.
+__global__ void quantise_input(const uint16_t* x, int64_t x_stride, const int32_t* x_row, int64_t blocks, int64_t cols,
+                               uint16_t* out) {
+  const int64_t block = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
+  if (block >= blocks) return;
+  const int64_t row = block / (cols / 32), col = block % (cols / 32) * 32 + threadIdx.x % 32;
+  const int64_t source = x_row != nullptr ? x_row[row] : row;
+  const float v = from_bf16(x[source * x_stride + col]);
+  const uint8_t scale = q1_scale(warp_max(fabsf(v)));
+  out[row * cols + col] = to_bf16(from_e4m3(q1_code(v, scale)) * from_ue8m0(scale));
+}
+
+int lane_values(WeightFormat format) {
+  return format == WeightFormat::bf16 ? 8 : format == WeightFormat::fp8_block32 ? 16 : 32;
+}
+
+}  // namespace
+
+LinearArgs linear_args(const Tensor& x, const Weight& w, const Tensor& y) {
+  LinearArgs a;
+  a.rows = static_cast<int>(y.rows);
+  a.x = x.bf16();
+  a.x_stride = x.cols;
+  a.w = w;
+  if (y.type == DType::f32)
+    a.y_f32 = y.f32();
+  else
+    a.y = y.bf16();
+  a.y_stride = y.cols;
+  return a;
+}
+
+void linear(CudaContext& context, const LinearArgs& a) {
+  if (a.rows == 0) return;
+  const Weight& w = a.w;
+  if (w.format == WeightFormat::f32) fail_shape("a linear", "a bf16, FP8 or MXFP4 weight; format is", 0);
+  const int lane = lane_values(w.format);
+  if (w.k % lane != 0) fail_shape("a linear", lane == 8 ? "k a multiple of 8" : lane == 16 ? "k a multiple of 16" : "k a multiple of 32", w.k);
+  if (a.x_stride % 8 != 0) fail_shape("a linear", "rows of x a multiple of 8 apart", a.x_stride);
+  HADAL_CUDA_CHECK(a.groups > 0 && w.n % a.groups == 0);
+  HADAL_CUDA_CHECK(a.x != nullptr && w.data != nullptr && (a.y != nullptr) != (a.y_f32 != nullptr));
+  HADAL_CUDA_CHECK((reinterpret_cast<uintptr_t>(w.data) | reinterpret_cast<uintptr_t>(a.x)) % 16 == 0);
+
+  Scratch scratch(context);
+  LinearProblem p{};
+  p.x = a.x;
+  p.x_stride = a.x_stride;
+  p.x_row = a.x_row;
+  if (context.numerics() == Numerics::official && a.quantise_input && w.format != WeightFormat::bf16) {
+    const int64_t cols = int64_t{w.k} * a.groups;
+    if (w.k % 32 != 0) fail_shape("a linear in official numerics", "k a multiple of 32", w.k);
+    auto* rounded = scratch.get<uint16_t>(a.rows * cols);
+    const int64_t blocks = a.rows * (cols / 32);
+    quantise_input<<<static_cast<unsigned>((blocks + 7) / 8), 256, 0, context.stream()>>>(a.x, a.x_stride, a.x_row, blocks,
+                                                                                          cols, rounded);
+    HADAL_CUDA_LAUNCHED("quantise_input");
+    p.x = rounded;
+    p.x_stride = cols;
+    p.x_row = nullptr;
+  }
+  p.w = static_cast<const uint8_t*>(w.data);
+  p.scale = w.scale;
+  p.rows = a.rows;
+  p.k = w.k;
+  p.groups = a.groups;
+  p.group_n = w.n / a.groups;
+  // The segments depend on k and the format alone: eight, each a multiple of the step of linear_tile.
+  const int step = w.format == WeightFormat::mxfp4 ? 128 : 64;
+  p.segment = (w.k + kMaxSegments * step - 1) / (kMaxSegments * step) * step;
+  p.segments = (w.k + p.segment - 1) / p.segment;
+  p.y = a.y;
+  p.y_f32 = a.y_f32;
+  p.y_stride = a.y_stride;
+  p.add = a.add;
+  p.split = 1;
+  if (a.rows > kFewRows) {
+    const int64_t tiles = tile_count(p.rows, p.groups, p.group_n);
+    p.split = static_cast<int>(std::clamp<int64_t>(context.multiprocessors() / tiles, 1, p.segments));
+    if (p.split > 1) p.partial = scratch.get<float>(static_cast<size_t>(p.segments) * p.rows * w.n);
+  }
+  switch (w.format) {
+    case WeightFormat::bf16: launch_linear_bf16(p, context.stream()); break;
+    case WeightFormat::fp8_block32: launch_linear_fp8(p, context.stream()); break;
+    default: launch_linear_mxfp4(p, context.stream()); break;
+  }
+  if (p.split > 1) {
+    const int64_t count = int64_t{p.rows} * w.n;
+    add_segments<<<static_cast<unsigned>((count + 255) / 256), 256, 0, context.stream()>>>(p);
+    HADAL_CUDA_LAUNCHED("add_segments");
+  }
+}
+
+}  // namespace hadal::cuda

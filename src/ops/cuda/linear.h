@@ -1,0 +1,35 @@
+// y = W x for weights as published (bf16, FP8 in 32 x 32 blocks, MXFP4), dequantised inside, with fp32 sums.
+//
+// A row of y has the same bits however many rows are computed together (design decision 6): k is cut into at most
+// eight segments by the weight's shape alone, a segment is summed by one chain of tensor core products in ascending k,
+// and the segments are added in ascending order. Which kernel runs, and whether segments run side by side, is free.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cuda/context.h"
+#include "ops/types.h"
+
+namespace hadal::cuda {
+
+struct LinearArgs {
+  int rows = 0;
+  const uint16_t* x = nullptr;     // bf16 [.., x_stride]
+  int64_t x_stride = 0;            // elements
+  const int32_t* x_row = nullptr;  // [rows] row of x, null = the same rows
+  Weight w;
+  // Block diagonal: group i reads columns [i * k, (i + 1) * k) of x and makes its n / groups outputs.
+  int groups = 1;
+  uint16_t* y = nullptr;         // bf16 [rows, y_stride], or
+  float* y_f32 = nullptr;        // fp32 [rows, y_stride]
+  int64_t y_stride = 0;
+  const float* add = nullptr;    // fp32 [rows, y_stride], added to an fp32 result
+  bool quantise_input = true;    // `official`: Q1 on the input of FP8 and FP4 weights
+};
+
+void linear(CudaContext& context, const LinearArgs& args);
+
+// bf16 activations x [rows, k] into a new bf16 tensor or a given one.
+LinearArgs linear_args(const Tensor& x, const Weight& w, const Tensor& y);
+
+}  // namespace hadal::cuda

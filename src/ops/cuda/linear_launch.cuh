@@ -1,0 +1,48 @@
+// Chooses the kernel of a format by the number of rows. The choice never changes a result (linear.h).
+#pragma once
+
+#include "ops/cuda/errors.h"
+#include "ops/cuda/linear_kernels.cuh"
+
+namespace hadal::cuda {
+
+constexpr int kFewRows = 16;
+
+// Rows of a tile, and how many CTAs share the segments of one.
+inline int tile_rows(int rows) { return rows <= 32 ? 32 : rows <= 64 ? 64 : 128; }
+inline int64_t tile_count(int rows, int groups, int group_n) {
+  const int bm = tile_rows(rows);
+  return int64_t{(rows + bm - 1) / bm} * groups * ((group_n + 127) / 128);
+}
+
+template <WeightFormat F, int BM>
+void launch_tile(const LinearProblem& p, cudaStream_t stream) {
+  using T = LinearTile<F, BM>;
+  const size_t shared = T::shared_bytes(p.k);
+  HADAL_CUDA(cudaFuncSetAttribute(linear_tile<F, BM>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(shared)));
+  const dim3 grid((p.rows + BM - 1) / BM, p.groups * ((p.group_n + T::BN - 1) / T::BN), p.split);
+  linear_tile<F, BM><<<grid, T::kThreads, shared, stream>>>(p);
+  HADAL_CUDA_LAUNCHED("linear_tile");
+}
+
+template <WeightFormat F>
+void launch_format(const LinearProblem& p, cudaStream_t stream) {
+  if (p.rows <= kFewRows) {
+    constexpr int kOutputs = 16;
+    linear_few<F><<<p.groups * ((p.group_n + kOutputs - 1) / kOutputs), 32 * kMaxSegments, 0, stream>>>(p);
+    HADAL_CUDA_LAUNCHED("linear_few");
+    return;
+  }
+  switch (tile_rows(p.rows)) {
+    case 32: return launch_tile<F, 32>(p, stream);
+    case 64: return launch_tile<F, 64>(p, stream);
+    default: return launch_tile<F, 128>(p, stream);
+  }
+}
+
+void launch_linear_bf16(const LinearProblem& problem, cudaStream_t stream);
+void launch_linear_fp8(const LinearProblem& problem, cudaStream_t stream);
+void launch_linear_mxfp4(const LinearProblem& problem, cudaStream_t stream);
+
+}  // namespace hadal::cuda
