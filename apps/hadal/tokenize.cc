@@ -1,8 +1,9 @@
 // hadal tokenize: text to token ids and back.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <string>
 
@@ -21,10 +22,16 @@ struct TokenizeOptions {
 };
 
 std::string read_input(const std::string& path) {
-  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream file(path, std::ios::binary);
-  std::string content((std::istreambuf_iterator<char>(file)), {});
-  if (!file || file.bad()) fail(ErrorKind::io, "cannot read {}", path);
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path, std::ios::binary);
+    if (!file) fail(ErrorKind::io, "cannot open {}: {}", path, std::strerror(errno));
+  }
+  std::istream& in = path == "-" ? std::cin : file;
+  std::string content;
+  char buffer[1 << 16];
+  while (in.read(buffer, sizeof buffer), in.gcount() > 0) content.append(buffer, static_cast<std::size_t>(in.gcount()));
+  if (in.bad()) fail(ErrorKind::io, "cannot read {}", path);
   return content;
 }
 

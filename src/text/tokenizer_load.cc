@@ -115,8 +115,9 @@ std::vector<Bpe::Merge> read_merges(const Json& model) {
 std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(ErrorKind::io, "cannot open {}: {}", path.string(), std::strerror(errno));
-  std::string content((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad()) fail(ErrorKind::io, "cannot read {}: {}", path.string(), std::strerror(errno));
+  std::string content(static_cast<std::size_t>(std::filesystem::file_size(path)), '\0');
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  if (!file) fail(ErrorKind::io, "cannot read {}", path.string());
   return content;
 }
 
@@ -127,7 +128,7 @@ Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) fail(ErrorKind::io, "{}: no such file or folder", path.string());
   const fs::path file = fs::is_directory(path, error) ? path / "tokenizer.json" : path;
-  if (!fs::exists(file, error)) fail(ErrorKind::io, "{}: the folder has no tokenizer.json", path.string());
+  if (!fs::is_regular_file(file, error)) fail(ErrorKind::io, "{}: the folder has no tokenizer.json", path.string());
   return from_json(read_file(file), file.string());
 }
 
