@@ -1,0 +1,94 @@
+#include "ops/experts/cases.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "ops/testing/backend.h"
+#include "ops/testing/compare.h"
+
+namespace hadal::testing {
+namespace {
+
+class Store final : public ExpertStore {
+ public:
+  Store(std::vector<FeedForward> experts, bool partial) : experts_(std::move(experts)), partial_(partial) {}
+  int count() const override { return static_cast<int>(experts_.size()); }
+  bool is_local(int expert) const override { return !partial_ || expert % 2 == 1; }
+  const FeedForward& expert(int expert) const override { return experts_[expert]; }
+  void hint(const int32_t*, int) const override {}
+
+ private:
+  std::vector<FeedForward> experts_;
+  bool partial_;
+};
+
+class Test final : public OperatorCase {
+ public:
+  Test(const ExpertsCase& c, uint64_t seed) : OperatorCase(c.name, seed), c_(c) {}
+
+  Prepared prepare(Backend& backend) const override {
+    Random random = this->random();
+    const auto feed_forward = [&](WeightFormat format) {
+      return FeedForward{backend.weight(random_weight(random, format, c_.inner, c_.d, c_.gain)),
+                         backend.weight(random_weight(random, format, c_.inner, c_.d, c_.gain)),
+                         backend.weight(random_weight(random, format, c_.d, c_.inner))};
+    };
+    std::vector<FeedForward> list;
+    for (int e = 0; e < c_.experts; ++e) list.push_back(feed_forward(WeightFormat::mxfp4));
+    const auto store = std::make_shared<Store>(std::move(list), c_.partial);
+
+    std::vector<int32_t> ids;
+    for (int r = 0; r < c_.rows; ++r) {
+      std::vector<int32_t> row = random.permutation(c_.experts);
+      for (int i = 0; i < c_.topk; ++i) {
+        if (c_.routing == Routing::one_set) row[i] = c_.experts - c_.topk + i;
+        if (c_.routing == Routing::rotating) row[i] = (r * c_.topk + i) % c_.experts;
+      }
+      row.resize(c_.topk);
+      std::sort(row.begin(), row.end());
+      ids.insert(ids.end(), row.begin(), row.end());
+    }
+
+    ExpertsArgs args;
+    args.rows = c_.rows;
+    args.topk = c_.topk;
+    args.limit = c_.limit;
+    args.x = backend.activations(random.normals(int64_t{c_.rows} * c_.d, 1, 4), c_.rows, c_.d);
+    args.ids = backend.i32(ids, c_.rows, c_.topk);
+    args.weights = backend.f32(random.uniforms(int64_t{c_.rows} * c_.topk, 0.05, 1), c_.rows, c_.topk);
+    args.experts = store.get();
+    args.shared = feed_forward(WeightFormat::fp8_block32);
+    args.y = backend.output_activations(c_.rows, c_.d);
+    return {[&backend, args, store] { backend.operators().experts(backend.context(), args); },
+            [&backend, args](Outputs& out) { out["y"] = backend.download(args.y); }};
+  }
+
+  void compare(Numerics numerics, const Outputs& expected, const Outputs& actual, Report& report) const override {
+    // Errors of gate and up, in units of their size, reach the product up to 1.1 times each, and the product of two
+    // normal values (one through silu) is about 0.6 of their size: 2 * 1.1 / 0.6.
+    const Tolerance product = (sum(c_.d) + rounded(numerics)) * 3.7 + rounded(numerics);
+    compare_values(report, "y", expected.at("y"), actual.at("y"),
+                   product + requantised(numerics, c_.inner) + sum(c_.inner) + rounded(numerics) + sum(c_.topk + 1) +
+                       stored(numerics));
+  }
+
+  Work work() const override {
+    const double one = 3.0 * c_.d * c_.inner, used = std::min(c_.experts, c_.rows * c_.topk);
+    return {2 * one * c_.rows * (c_.topk + 1), used * weight_bytes(WeightFormat::mxfp4, one, 1) +
+                                                   weight_bytes(WeightFormat::fp8_block32, one, 1) +
+                                                   4.0 * c_.rows * c_.d};
+  }
+
+ private:
+  ExpertsCase c_;
+};
+
+}  // namespace
+
+Cases experts_cases(uint64_t seed) {
+  Cases cases;
+  for (const auto& c : kExpertsCases) cases.push_back(std::make_unique<Test>(c, seed));
+  return cases;
+}
+
+}  // namespace hadal::testing

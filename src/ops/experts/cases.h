@@ -1,0 +1,36 @@
+// Cases of the experts.
+#pragma once
+
+#include "ops/testing/case.h"
+
+namespace hadal::testing {
+
+enum class Routing {
+  random,    // different experts for every row; some get none
+  one_set,   // every row goes to the same experts
+  rotating,  // every expert gets about the same number of rows
+};
+struct ExpertsCase {
+  const char* name;
+  int rows, experts, topk, d, inner;
+  Routing routing = Routing::random;
+  float limit = 10;
+  double gain = 1;       // size of gate and up
+  bool partial = false;  // only every other expert is local
+};
+inline constexpr ExpertsCase kExpertsCases[] = {
+    {"no rows", 0, 8, 2, 64, 64},
+    {"one row", 1, 8, 2, 128, 64},
+    {"one row takes all experts", 1, 4, 4, 64, 96},
+    {"all rows take the same experts", 33, 8, 3, 64, 64, Routing::one_set},
+    {"rows spread evenly", 24, 8, 2, 64, 64, Routing::rotating},
+    {"one expert a row", 9, 16, 1, 96, 32},
+    {"clamps bite", 7, 8, 2, 64, 64, Routing::random, 0.5f, 2},
+    {"a share of the experts is local", 11, 8, 3, 64, 64, Routing::random, 10, 1, true},
+    {"many rows", 80, 8, 2, 64, 64},
+    {"wide", 3, 6, 3, 512, 352},
+};
+
+Cases experts_cases(uint64_t seed);
+
+}  // namespace hadal::testing

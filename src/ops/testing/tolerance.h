@@ -1,0 +1,54 @@
+// Tolerances, derived from the types and the lengths of sums. Nothing here is fitted to what a backend happens to do.
+//
+// The model. Outputs are sums of K terms of random sign whose partial sums grow like sqrt(i), so an output of a row has
+// the size of the row's rms ("scale"). Errors of independent roundings add in squares:
+//   sum(K)        fp32 accumulation in any order: each partial sum is rounded with unit 2^-24, uniform, so the error has
+//                 the deviation 2^-24 sqrt(K / 6) of the scale (integral of i over K, times 1/3 for a uniform error)
+//   rounded()     an activation between two stages is rounded by both sides; if these roundings were independent, their
+//                 difference would have the deviation u sqrt(2/3), and the stage behind hands it on unchanged
+//   requantised() an e4m3 code between two stages flips now and then (deviation too rare to speak of): three flips of a
+//                 step 2^-3 at values and weights four times the usual are allowed for, one of them in the typical row
+//   stored()      the last rounding: values on both sides of a midpoint come out one step = 2u of the value apart
+// A single value may be off by kSigmas deviations (of ten million normal values none is). On top of this the typical row
+// (the median row's rms error) may be off by twice the deviation: a rounding that is left out is small in each value but
+// shows there.
+#pragma once
+
+#include <cmath>
+
+#include "ops/context.h"
+
+namespace hadal::testing {
+
+inline constexpr double kSigmas = 6;
+inline constexpr double kUnitF32 = 0x1p-24;
+inline constexpr double kUnitBf16 = 0x1p-8;
+
+// Unit roundoff of activations.
+inline double activation_unit(Numerics numerics) { return numerics == Numerics::fp32 ? kUnitF32 : kUnitBf16; }
+
+struct Tolerance {
+  double of_value = 0;  // |error| <= of_value * |expected| + of_scale * scale
+  double of_scale = 0;
+  double deviation = 0;  // median over rows of rms(error) / scale <= 2 * deviation
+
+  Tolerance operator+(const Tolerance& other) const {
+    return {of_value + other.of_value, of_scale + other.of_scale, deviation + other.deviation};
+  }
+  Tolerance operator*(double factor) const { return {of_value * factor, of_scale * factor, deviation * factor}; }
+};
+
+inline Tolerance random_error(double deviation) { return {0, kSigmas * deviation, deviation}; }
+
+inline Tolerance sum(double terms) { return random_error(kUnitF32 * (1 + std::sqrt(terms / 6))); }
+inline Tolerance rounded(Numerics numerics) { return random_error(activation_unit(numerics) * std::sqrt(2.0 / 3)); }
+inline Tolerance stored_as(double unit) { return {2 * unit, 0, unit}; }
+inline Tolerance stored(Numerics numerics) { return stored_as(activation_unit(numerics)); }
+// Nothing in modes other than `official`, where alone inputs of FP8 and FP4 linears are quantised.
+inline Tolerance requantised(Numerics numerics, double terms) {
+  if (numerics != Numerics::official) return {};
+  const double flip = 0x1p-3 / std::sqrt(terms);
+  return {0, 3 * 16 * flip, 4 * flip};
+}
+
+}  // namespace hadal::testing
