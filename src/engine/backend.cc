@@ -1,0 +1,58 @@
+#include "engine/backend.h"
+
+#include "base/error.h"
+#include "ops/cpu/context.h"
+#ifdef HADAL_HAVE_CUDA
+#include "ops/cuda/context.h"
+#endif
+
+namespace hadal {
+
+std::string_view to_string(Backend backend) {
+  switch (backend) {
+    case Backend::reference: return "reference";
+    case Backend::cpu: return "cpu";
+    case Backend::cuda: return "cuda";
+  }
+  return "?";
+}
+
+Backend parse_backend(std::string_view name) {
+  for (const Backend b : {Backend::reference, Backend::cpu, Backend::cuda})
+    if (name == to_string(b)) return b;
+  fail(ErrorKind::invalid_argument, "unknown backend '{}', expected reference, cpu or cuda", name);
+}
+
+Numerics parse_numerics(std::string_view name) {
+  for (const Numerics n : {Numerics::bf16, Numerics::fp32, Numerics::official})
+    if (name == to_string(n)) return n;
+  fail(ErrorKind::invalid_argument, "unknown numerics '{}', expected bf16, fp32 or official", name);
+}
+
+std::unique_ptr<Context> make_context(Backend backend, Numerics numerics, int threads) {
+  switch (backend) {
+    case Backend::reference: return std::make_unique<CpuContext>(numerics, 1);
+    case Backend::cpu: return std::make_unique<CpuContext>(numerics, threads);
+    case Backend::cuda: break;
+  }
+#ifdef HADAL_HAVE_CUDA
+  return std::make_unique<CudaContext>(numerics);
+#else
+  fail(ErrorKind::unsupported, "this binary was built without CUDA; rebuild with the CUDA 13 toolkit, or use the cpu backend");
+#endif
+}
+
+const Operators& operators_of(Backend backend) {
+  switch (backend) {
+    case Backend::reference: return reference_operators();
+    case Backend::cpu: return cpu_operators();
+    case Backend::cuda: break;
+  }
+#ifdef HADAL_HAVE_CUDA
+  return cuda_operators();
+#else
+  fail(ErrorKind::unsupported, "this binary was built without CUDA");
+#endif
+}
+
+}  // namespace hadal

@@ -1,0 +1,104 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace hadal {
+namespace {
+
+// SplitMix64's finaliser: every input bit reaches every output bit.
+uint64_t scramble(uint64_t x) {
+  x += 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+struct Scored {
+  float logit;
+  int32_t token;
+};
+
+bool more_likely(const Scored& a, const Scored& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
+// Tokens that top_k, top_p and min_p keep. Unless a filter is on, that is all of them in any order.
+std::vector<Scored> filtered(std::span<const float> logits, const SamplingOptions& o) {
+  std::vector<Scored> kept(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) kept[i] = {logits[i], static_cast<int32_t>(i)};
+  if (o.top_k > 0 && static_cast<size_t>(o.top_k) < kept.size()) {
+    std::nth_element(kept.begin(), kept.begin() + o.top_k, kept.end(), more_likely);
+    kept.resize(static_cast<size_t>(o.top_k));
+  }
+  const double best = std::max_element(kept.begin(), kept.end(), [](const Scored& a, const Scored& b) {
+                        return a.logit < b.logit;
+                      })->logit;
+  const auto weight = [&](const Scored& s) { return std::exp((static_cast<double>(s.logit) - best) / o.temperature); };
+  if (o.top_p < 1.0) {
+    double total = 0;
+    for (const Scored& s : kept) total += weight(s);
+    // Sorted in growing pieces: the nucleus is usually small.
+    double sum = 0;
+    size_t done = 0;
+    while (done < kept.size() && sum < o.top_p * total) {
+      const size_t piece = std::min(kept.size(), done + std::max<size_t>(64, done));
+      std::partial_sort(kept.begin() + static_cast<std::ptrdiff_t>(done),
+                        kept.begin() + static_cast<std::ptrdiff_t>(piece), kept.end(), more_likely);
+      while (done < piece && sum < o.top_p * total) sum += weight(kept[done++]);
+    }
+    kept.resize(std::max<size_t>(1, done));
+  }
+  if (o.min_p > 0)
+    std::erase_if(kept, [&](const Scored& s) { return weight(s) < o.min_p; });
+  return kept;
+}
+
+}  // namespace
+
+void validate(const SamplingOptions& o) {
+  const auto check = [](bool ok, const char* name, double value, const char* range) {
+    if (!ok) fail(ErrorKind::invalid_argument, "{} is {}, expected {}", name, value, range);
+  };
+  check(o.temperature >= 0 && o.temperature <= 100, "temperature", o.temperature, "0 to 100");
+  check(o.top_k >= 0, "top_k", o.top_k, "0 (off) or more");
+  check(o.top_p > 0 && o.top_p <= 1, "top_p", o.top_p, "more than 0, at most 1");
+  check(o.min_p >= 0 && o.min_p <= 1, "min_p", o.min_p, "0 to 1");
+}
+
+double gumbel_noise(uint64_t seed, int64_t position, int32_t token) {
+  uint64_t bits = scramble(seed);
+  bits = scramble(bits ^ static_cast<uint64_t>(position));
+  bits = scramble(bits ^ static_cast<uint64_t>(static_cast<uint32_t>(token)));
+  const double uniform = (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;  // in (0, 1)
+  return -std::log(-std::log(uniform));
+}
+
+int32_t arg_max(std::span<const float> logits) {
+  size_t best = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isnan(logits[i])) fail(ErrorKind::invalid_data, "the logit of token {} is not a number", i);
+    if (logits[i] > logits[best]) best = i;
+  }
+  return static_cast<int32_t>(best);
+}
+
+int32_t sample(std::span<const float> logits, const SamplingOptions& options, int64_t position) {
+  const int32_t most_likely = arg_max(logits);
+  if (options.temperature == 0) return most_likely;
+  int32_t chosen = -1;
+  double best = 0;
+  for (const Scored& s : filtered(logits, options)) {
+    const double value =
+        static_cast<double>(s.logit) / options.temperature + gumbel_noise(options.seed, position, s.token);
+    if (chosen < 0 || value > best || (value == best && s.token < chosen)) {
+      chosen = s.token;
+      best = value;
+    }
+  }
+  return chosen;
+}
+
+}  // namespace hadal
