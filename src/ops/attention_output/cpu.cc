@@ -1,0 +1,66 @@
+#include "ops/attention_output/attention_output.h"
+
+#include <vector>
+
+#include "base/error.h"
+#include "ops/cpu/linear.h"
+#include "ops/operators.h"
+
+namespace hadal::cpu {
+namespace {
+
+// Rows n0 .. n0 + n of a weight; n0 is a multiple of 32 or the weight is not scaled in blocks.
+Weight slice(const Weight& w, int n0, int n) {
+  Weight part = w;
+  part.n = n;
+  const int64_t k = w.k;
+  const auto* data = static_cast<const uint8_t*>(w.data);
+  switch (w.format) {
+    case WeightFormat::f32: part.data = data + n0 * k * 4; break;
+    case WeightFormat::bf16: part.data = data + n0 * k * 2; break;
+    case WeightFormat::fp8_block32:
+      HADAL_CHECK(n0 % 32 == 0);
+      part.data = data + n0 * k;
+      part.scale = w.scale + (n0 / 32) * (k / 32);
+      break;
+    case WeightFormat::mxfp4:
+      part.data = data + n0 * k / 2;
+      part.scale = w.scale + n0 * (k / 32);
+      break;
+  }
+  return part;
+}
+
+}  // namespace
+
+void attention_output(Context& any, const AttentionOutputArgs& args) {
+  CpuContext& context = cpu_context(any);
+  HADAL_CHECK(args.groups > 0 && args.o.cols % args.groups == 0 && args.wo_a.n % args.groups == 0);
+  const int groups = args.groups, k = static_cast<int>(args.o.cols / groups), lora = args.wo_a.n / groups;
+  const int64_t width = args.wo_a.n;
+  check_tensor(args.o, DType::f32, args.rows, args.o.cols, "o");
+  check_weight(args.wo_a, width, k, "wo_a");
+  check_weight(args.wo_b, args.wo_b.n, width, "wo_b");
+  check_tensor(args.y, DType::f32, args.rows, args.wo_b.n, "y");
+  if (args.rows == 0) return;
+
+  Scratch scratch(context);
+  float* u = scratch.get<float>(args.rows * width);
+  // All groups of a row as one prepared row: group i starts at column i * k. No Q1 in any mode.
+  const Layout layout = layout_of(context, args.wo_a);
+  const Input o = prepare(context, scratch, args.o.f32(), args.o.cols, args.rows, groups * k, layout, false);
+  std::vector<Weight> weights;
+  for (int g = 0; g < groups; ++g) weights.push_back(slice(args.wo_a, g * lora, lora));
+  std::vector<Product> products;
+  for (int g = 0; g < groups; ++g) {
+    Input x = o;
+    x.data = static_cast<const std::byte*>(o.data) + int64_t{g} * k * element_bytes(layout);
+    products.push_back({.weight = &weights[static_cast<size_t>(g)], .x = x, .rows = args.rows, .y = u + g * lora, .y_stride = width, .round = true});
+  }
+  multiply(context, products);
+
+  const Input x = prepare(context, scratch, u, width, args.rows, args.wo_b);
+  multiply(context, {{.weight = &args.wo_b, .x = x, .rows = args.rows, .y = args.y.f32(), .y_stride = args.y.cols, .round = true}});
+}
+
+}  // namespace hadal::cpu

@@ -1,0 +1,22 @@
+// The kernels for any machine.
+#include "ops/cpu/kernel_headers.h"
+
+#define HADAL_PAIRS 0
+
+namespace hadal::cpu {
+namespace scalar {
+namespace {
+
+// Registers decide how many outputs and input rows a loop keeps.
+constexpr int kNR = 2, kMR = 2, kValueBlocks = 1;
+
+#include "ops/cpu/simd_scalar.inc"
+#include "ops/cpu/all.inc"
+
+}  // namespace
+
+extern const Kernels table;
+const Kernels table = make_kernels(Isa::scalar);
+
+}  // namespace scalar
+}  // namespace hadal::cpu

@@ -1,0 +1,121 @@
+#include "ops/cpu/linear.h"
+
+#include <cmath>
+#include <vector>
+
+#include "base/error.h"
+
+namespace hadal::cpu {
+namespace {
+
+int round_up(int64_t n, int to) { return static_cast<int>((n + to - 1) / to * to); }
+
+struct Piece {
+  const Product* product;
+  int n0, n1, r0, r1;
+};
+
+// Pieces never touch a result: outputs are independent, and so are rows.
+void cut(const Product& p, int64_t all_outputs, int threads, std::vector<Piece>& pieces) {
+  const int n = p.weight->n;
+  if (p.rows <= kDirectRows) {
+    // Bound by memory: four pieces a thread even out what else the machine does.
+    const int step = std::max(16, round_up((all_outputs + 4 * threads - 1) / (4 * threads), 8));
+    for (int n0 = 0; n0 < n; n0 += step) pieces.push_back({&p, n0, std::min(n, n0 + step), 0, p.rows});
+    return;
+  }
+  // A tile of decoded weights serves all rows, unless there are too few tiles for the threads.
+  const int64_t tiles = (all_outputs + kTileOutputs - 1) / kTileOutputs;
+  const int64_t row_cuts = std::max<int64_t>(1, std::min<int64_t>((3 * threads + tiles - 1) / tiles, p.rows / 24));
+  const int row_step = threads == 1 ? p.rows : round_up((p.rows + row_cuts - 1) / row_cuts, kDirectRows);
+  for (int n0 = 0; n0 < n; n0 += kTileOutputs)
+    for (int r0 = 0; r0 < p.rows; r0 += row_step)
+      pieces.push_back({&p, n0, std::min(n, n0 + kTileOutputs), r0, std::min(p.rows, r0 + row_step)});
+}
+
+}  // namespace
+
+Layout layout_of(const CpuContext& context, const Weight& weight) {
+  const bool pairs = kernels(context).has_pairs && rounds(context) && weight.format != WeightFormat::f32;
+  return pairs ? Layout::pairs : Layout::split;
+}
+
+bool rounds_input(const CpuContext& context, const Weight& weight) {
+  return context.numerics() == Numerics::official &&
+         (weight.format == WeightFormat::fp8_block32 || weight.format == WeightFormat::mxfp4);
+}
+
+Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, int k, Layout layout, bool q1) {
+  HADAL_CHECK(k % 32 == 0);
+  const Kernels& kernel = kernels(context);
+  const int64_t bytes = element_bytes(layout);
+  auto* out = scratch.get<std::byte>(int64_t{rows} * k * bytes);
+  // A thread is woken for 64K values or more.
+  const int64_t grain = std::max<int64_t>(1, (q1 ? 8192 : 65536) / k);
+  parallel_ranges(context, rows, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) kernel.prepare(x + r * x_stride, k, layout, q1, out + r * k * bytes);
+  });
+  return {out, layout, k};
+}
+
+Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, const Weight& weight) {
+  return prepare(context, scratch, x, x_stride, rows, weight.k, layout_of(context, weight), rounds_input(context, weight));
+}
+
+void multiply(CpuContext& context, std::span<const Product> products) {
+  Scratch scratch(context);
+  const int threads = context.pool().size();
+  int64_t outputs = 0;
+  for (const Product& p : products) outputs += p.rows > 0 ? p.weight->n : 0;
+  std::vector<Piece> pieces;
+  bool tiles = false;
+  for (const Product& p : products) {
+    if (p.rows == 0) continue;
+    cut(p, outputs, threads, pieces);
+    tiles = tiles || p.rows > 1;  // narrow instruction sets use tiles from 3 rows on
+  }
+  auto* tile = tiles ? scratch.get<std::byte>(threads * kTileBytes) : nullptr;
+  const Kernels& kernel = kernels(context);
+  const bool rounding = rounds(context);
+  context.pool().parallel_for(static_cast<int>(pieces.size()), [&](int i, int worker) {
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    const Product& p = *piece.product;
+    LinearTask task;
+    task.weight = p.weight;
+    task.n0 = piece.n0;
+    task.n1 = piece.n1;
+    task.x = p.x_index == nullptr ? p.x.row(piece.r0) : p.x.data;
+    task.x_stride = p.x.stride;
+    task.x_index = p.x_index == nullptr ? nullptr : p.x_index + piece.r0;
+    task.rows = piece.r1 - piece.r0;
+    task.y = p.y + piece.r0 * p.y_stride + piece.n0;
+    task.y_stride = p.y_stride;
+    task.round = p.round && rounding;
+    task.tile = tile == nullptr ? nullptr : tile + worker * kTileBytes;
+    kernel.linear(task, p.x.layout);
+  });
+}
+
+void cos_sin(const Rope& rope, int32_t position, float* out) {
+  for (int i = 0; i < rope.dim / 2; ++i) {
+    const auto angle = static_cast<double>(static_cast<float>(position) * rope.inv_freq[i]);
+    out[2 * i] = static_cast<float>(std::cos(angle));
+    out[2 * i + 1] = static_cast<float>(std::sin(angle));
+  }
+}
+
+void check_weight(const Weight& weight, int64_t n, int64_t k, const char* name) {
+  if (weight.data == nullptr || weight.n != n || weight.k != k)
+    fail(ErrorKind::internal, "{}: weight [{}, {}], expected [{}, {}]", name, weight.n, weight.k, n, k);
+  if (k % 32 != 0) fail(ErrorKind::unsupported, "{}: {} columns, but the CPU kernels need a multiple of 32", name, k);
+  // A tile holds at least four decoded rows.
+  if (k > 28 * 1024) fail(ErrorKind::unsupported, "{}: {} columns, but the CPU kernels take at most 28672", name, k);
+}
+
+void check_tensor(const Tensor& tensor, DType type, int64_t rows, int64_t cols, const char* name) {
+  if (!tensor || tensor.type != type || tensor.rows < rows || tensor.cols != cols)
+    fail(ErrorKind::internal, "{}: [{}, {}] of type {}, expected [{}, {}] of type {}", name, tensor.rows, tensor.cols,
+         static_cast<int>(tensor.type), rows, cols, static_cast<int>(type));
+}
+
+}  // namespace hadal::cpu
