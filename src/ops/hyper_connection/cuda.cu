@@ -11,7 +11,7 @@
 #include "ops/cuda/errors.h"
 #include "ops/cuda/mma.cuh"
 #include "ops/cuda/row.cuh"
-#include "ops/hyper_connection/hyper_connection.h"
+#include "ops/hyper_connection/general.h"
 
 namespace hadal::cuda {
 namespace {
@@ -302,8 +302,7 @@ __global__ void __launch_bounds__(256) tap_kernel(const uint16_t* h, const int32
 void hyper_connection(Context& context, const HyperConnectionArgs& args) {
   CudaContext& cuda = CudaContext::of(context);
   if (args.rows == 0) return;
-  if (args.copies != kCopies) fail_shape("hyper_connection", "4 copies", args.copies);
-  if (args.d % 32 != 0) fail_shape("hyper_connection", "a width that is a multiple of 32", args.d);
+  if (args.copies != kCopies || args.d % 32 != 0) return hyper_connection_general(cuda, args);
   const bool write = static_cast<bool>(args.y), mix = args.mix != nullptr;
   const bool collapse = args.norm != nullptr || static_cast<bool>(args.collapsed);
   HADAL_CUDA_CHECK(args.in.h.cols == int64_t{kCopies} * args.d);

@@ -1,0 +1,183 @@
+#include "ops/cuda/selfcheck.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "base/dtype.h"
+#include "ops/cuda/codec.cuh"
+#include "ops/cuda/errors.h"
+#include "ops/cuda/linear.h"
+
+namespace hadal::cuda {
+namespace {
+
+struct Codes {
+  uint16_t bf16;
+  uint8_t e4m3, e2m1, pow2;
+};
+__global__ void encode_kernel(const float* x, int count, Codes* out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) out[i] = {to_bf16(x[i]), to_e4m3(x[i]), to_e2m1(x[i]), pow2ceil_ue8m0(x[i])};
+}
+__global__ void decode_kernel(float* e4m3, float* e2m1, float* ue8m0) {
+  const auto c = static_cast<uint8_t>(threadIdx.x);
+  e4m3[c] = from_e4m3(c);
+  e2m1[c] = from_e2m1(c & 15);
+  ue8m0[c] = from_ue8m0(c);
+}
+
+bool same_bits(float a, float b) { return float_bits(a) == float_bits(b) || (std::isnan(a) && std::isnan(b)); }
+
+std::vector<float> hard_values() {
+  std::vector<float> values;
+  for (unsigned b = 0; b < 0x10000; ++b) values.push_back(hadal::from_bf16(static_cast<uint16_t>(b)));
+  std::vector<float> grid;
+  for (int c = 0; c < 127; ++c) grid.push_back(hadal::from_e4m3(static_cast<uint8_t>(c)));
+  for (int c = 0; c < 8; ++c) grid.push_back(hadal::from_e2m1(static_cast<uint8_t>(c)));
+  std::sort(grid.begin(), grid.end());
+  grid.push_back(480);  // where the next e4m3 value would be
+  for (size_t i = 0; i + 1 < grid.size(); ++i)
+    for (const float centre : {grid[i], (grid[i] + grid[i + 1]) / 2})
+      for (const float v : {centre, std::nextafter(centre, -1e9f), std::nextafter(centre, 1e9f)})
+        values.insert(values.end(), {v, -v});
+  return values;
+}
+
+template <typename T>
+std::vector<T> download(CudaContext& context, const T* device, size_t count) {
+  std::vector<T> host(count);
+  context.download(host.data(), device, count * sizeof(T));
+  return host;
+}
+
+void check_conversions(CudaContext& context, std::vector<std::string>& failures) {
+  Scratch scratch(context);
+  const std::vector<float> x = hard_values();
+  const int count = static_cast<int>(x.size());
+  auto* codes = scratch.get<Codes>(x.size());
+  auto* decoded = scratch.get<float>(3 * 256);
+  encode_kernel<<<(count + 255) / 256, 256, 0, context.stream()>>>(context.upload(x), count, codes);
+  HADAL_CUDA_LAUNCHED("encode_kernel");
+  decode_kernel<<<1, 256, 0, context.stream()>>>(decoded, decoded + 256, decoded + 512);
+  HADAL_CUDA_LAUNCHED("decode_kernel");
+  const auto have = download(context, codes, x.size());
+  const auto values = download(context, decoded, 3 * 256);
+  for (int c = 0; c < 256; ++c) {
+    const auto b = static_cast<uint8_t>(c);
+    if (!same_bits(values[c], hadal::from_e4m3(b)) || !same_bits(values[256 + c], hadal::from_e2m1(b)) ||
+        !same_bits(values[512 + c], hadal::from_ue8m0(b)))
+      failures.push_back("decoding differs at code " + std::to_string(c));
+  }
+  for (size_t i = 0; i < x.size(); ++i) {
+    const bool normal = std::isnormal(x[i]) && x[i] > 0;
+    if (have[i].bf16 != hadal::to_bf16(x[i]) || have[i].e4m3 != hadal::to_e4m3(x[i]) || have[i].e2m1 != hadal::to_e2m1(x[i]) ||
+        (normal && have[i].pow2 != hadal::pow2ceil_ue8m0(x[i])))
+      failures.push_back("encoding differs at " + std::to_string(x[i]));
+  }
+}
+
+// W has one row for a pair (code, scale); x picks one column at a time.
+void check_linear_decoder(CudaContext& context, WeightFormat format, std::vector<std::string>& failures) {
+  Scratch scratch(context);
+  const bool fp8 = format == WeightFormat::fp8_block32;
+  const int k = fp8 ? 256 : 32, n = 255 * 32;  // 32 rows share a scale byte of FP8
+  std::vector<uint8_t> data, scale;
+  for (int r = 0; r < n; ++r) {
+    if (fp8)
+      for (int c = 0; c < k; ++c) data.push_back(static_cast<uint8_t>(c));
+    else
+      for (int c = 0; c < k / 2; ++c) data.push_back(static_cast<uint8_t>((2 * c & 15) | ((2 * c + 1) & 15) << 4));
+    if (!fp8 || r % 32 == 0) scale.insert(scale.end(), static_cast<size_t>(k / 32), static_cast<uint8_t>(r / 32));
+  }
+  std::vector<uint16_t> x(static_cast<size_t>(k) * k);
+  for (int c = 0; c < k; ++c) x[static_cast<size_t>(c) * k + c] = 0x3f80;
+  LinearArgs a;
+  a.rows = k;
+  a.x = context.upload(x);
+  a.x_stride = k;
+  a.w = {format, n, k, context.upload(data), context.upload(scale)};
+  a.y_f32 = scratch.get<float>(static_cast<size_t>(n) * k);
+  a.y_stride = n;
+  a.quantise_input = false;
+  linear(context, a);
+  const auto y = download(context, a.y_f32, static_cast<size_t>(n) * k);
+  for (int c = 0; c < k; ++c)
+    for (int r = 0; r < n; r += 32) {
+      const auto code = static_cast<uint8_t>(fp8 ? c : c & 15);
+      if (fp8 && (code & 0x7f) == 0x7f) continue;  // NaN, refused at load
+      const float scale_value = hadal::from_ue8m0(static_cast<uint8_t>(r / 32));
+      const float want = (fp8 ? hadal::from_e4m3(code) : hadal::from_e2m1(code)) * scale_value;
+      // Past the range of bf16 weights are refused; below it they may lose bits.
+      if (!std::isfinite(want) || std::fabs(want) < 0x1p-126f) continue;
+      if (y[static_cast<size_t>(c) * n + r] != want) {
+        failures.push_back("linear decodes code " + std::to_string(code) + " with scale byte " + std::to_string(r / 32) + " as " +
+                           std::to_string(y[static_cast<size_t>(c) * n + r]) + ", expected " + std::to_string(want));
+        if (failures.size() > 20) return;
+      }
+    }
+}
+
+}  // namespace
+
+std::vector<std::string> check_codecs(CudaContext& context) {
+  std::vector<std::string> failures;
+  check_conversions(context, failures);
+  check_linear_decoder(context, WeightFormat::fp8_block32, failures);
+  check_linear_decoder(context, WeightFormat::mxfp4, failures);
+  return failures;
+}
+
+std::vector<std::string> check_row_invariance(CudaContext& context) {
+  std::vector<std::string> failures;
+  struct Shape {
+    int n, k, groups;
+  };
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  constexpr int kMost = 300;
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::fp8_block32, WeightFormat::mxfp4})
+    for (const Shape shape : {Shape{512, 5120, 1}, Shape{1280, 1280, 1}, Shape{96, 160, 1}, Shape{256, 96, 4}, Shape{40, 64, 1}}) {
+      Scratch scratch(context);
+      const int bits = format == WeightFormat::bf16 ? 16 : format == WeightFormat::fp8_block32 ? 8 : 4;
+      const size_t cells = static_cast<size_t>(shape.n) * shape.k;
+      std::vector<uint8_t> data;
+      for (size_t i = 0; i < cells; ++i) {
+        const float v = normal(random);
+        if (bits == 16) {
+          const uint16_t b = hadal::to_bf16(v);
+          data.insert(data.end(), {static_cast<uint8_t>(b), static_cast<uint8_t>(b >> 8)});
+        } else if (bits == 8) {
+          data.push_back(hadal::to_e4m3(v * 60));
+        } else if (i % 2 == 0) {
+          data.push_back(static_cast<uint8_t>(hadal::to_e2m1(v * 2) | (hadal::to_e2m1(normal(random) * 2) << 4)));
+        }
+      }
+      std::vector<uint8_t> scale(bits == 4 ? cells / 32 : static_cast<size_t>((shape.n + 31) / 32) * ((shape.k + 31) / 32));
+      for (uint8_t& b : scale) b = static_cast<uint8_t>(118 + random() % 5);
+      const int width = shape.k * shape.groups;
+      std::vector<uint16_t> x(static_cast<size_t>(kMost) * width);
+      for (uint16_t& v : x) v = hadal::to_bf16(normal(random));
+
+      LinearArgs a;
+      a.x = context.upload(x);
+      a.x_stride = width;
+      a.groups = shape.groups;
+      a.w = {format, shape.n, shape.k, context.upload(data), context.upload(scale)};
+      a.y_f32 = scratch.get<float>(static_cast<size_t>(kMost) * shape.n);
+      a.y_stride = shape.n;
+      std::vector<float> first;
+      for (const int rows : {kMost, 1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129}) {
+        a.rows = rows;
+        linear(context, a);
+        const auto y = download(context, a.y_f32, static_cast<size_t>(rows) * shape.n);
+        if (first.empty()) first = y;
+        if (!std::equal(y.begin(), y.end(), first.begin(), [](float p, float q) { return float_bits(p) == float_bits(q); }))
+          failures.push_back("format " + std::to_string(static_cast<int>(format)) + " [" + std::to_string(shape.n) + ", " +
+                             std::to_string(shape.k) + "]: " + std::to_string(rows) + " rows differ from " + std::to_string(kMost));
+      }
+    }
+  return failures;
+}
+
+}  // namespace hadal::cuda
