@@ -48,8 +48,7 @@ void add_synth(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("synth", "Write a random checkpoint of a configuration, in the published layout");
   command->add_option("config", a->config, "Configuration: an official config.json")->required();
-  command->add_option("directory", a->directory, "Folder to write; a stopped run goes on when repeated")
-      ->required();
+  command->add_option("directory", a->directory, "Folder to write; a stopped run goes on when repeated")->required();
   command->add_option("--seed", a->options.seed, "Seed of the weights")->capture_default_str();
   a->options.threads = int(std::clamp(std::thread::hardware_concurrency(), 1u, 64u));
   command->add_option("--threads", a->options.threads, "Threads; the result does not depend on it")

@@ -84,8 +84,7 @@ NpyArray<T> read(const std::filesystem::path& path, std::string_view type) {
     fail(ErrorKind::invalid_data, "{}: .npy version {} is not supported", name, version);
   uint32_t length = 0;
   get(&length, version == 1 ? 2 : 4);
-  if (length > max_header)
-    fail(ErrorKind::invalid_data, "{}: the .npy header length {} is too large", name, length);
+  if (length > max_header) fail(ErrorKind::invalid_data, "{}: the .npy header length {} is too large", name, length);
   std::string header(length, '\0');
   get(header.data(), length);
 
@@ -104,8 +103,7 @@ NpyArray<T> read(const std::filesystem::path& path, std::string_view type) {
       fail(ErrorKind::invalid_data, "{}: the size of the .npy shape overflows", name);
   const uint64_t have = uint64_t(info.st_size) - uint64_t(std::ftell(file.get()));
   if (bytes != have)
-    fail(ErrorKind::invalid_data, "{}: the .npy shape needs {} bytes, but the file has {}", name, bytes,
-         have);
+    fail(ErrorKind::invalid_data, "{}: the .npy shape needs {} bytes, but the file has {}", name, bytes, have);
   array.data.resize(size_t(bytes) / sizeof(T));
   if (bytes > 0) get(array.data.data(), size_t(bytes));
   return array;
@@ -140,8 +138,7 @@ void write(const std::filesystem::path& path, std::string_view type, const std::
 NpyArray<float> read_npy_f32(const std::filesystem::path& path) { return read<float>(path, "<f4"); }
 NpyArray<int32_t> read_npy_i32(const std::filesystem::path& path) { return read<int32_t>(path, "<i4"); }
 
-void write_npy(const std::filesystem::path& path, std::span<const float> values, int64_t rows,
-               int64_t columns) {
+void write_npy(const std::filesystem::path& path, std::span<const float> values, int64_t rows, int64_t columns) {
   HADAL_CHECK(rows >= 0 && columns >= 0 && int64_t(values.size()) == rows * columns);
   write(path, "<f4", fmt::format("{}, {}", rows, columns), std::as_bytes(values));
 }

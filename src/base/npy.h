@@ -23,8 +23,7 @@ NpyArray<int32_t> read_npy_i32(const std::filesystem::path& path);
 
 // Write through a temporary name in the same folder and rename, so that no half-written file carries the
 // final name. Throw io naming the path and the reason. values.size() must be rows * columns.
-void write_npy(const std::filesystem::path& path, std::span<const float> values, int64_t rows,
-               int64_t columns);
+void write_npy(const std::filesystem::path& path, std::span<const float> values, int64_t rows, int64_t columns);
 void write_npy(const std::filesystem::path& path, std::span<const int32_t> values);  // one dimension
 
 }  // namespace hadal

@@ -41,8 +41,8 @@ void Progress::show(bool last) {
   const double rate = double(done_) / elapsed;
   const int left = rate > 0 ? int(std::min(double(total_ - std::min(done_, total_)) / rate, 9e6)) : 0;
   const std::string numbers =
-      fmt::format("{:3.0f}%  {:.2f} of {:.2f} GB  {:.0f} MB/s  {}:{:02} left", 100 * share,
-                  double(done_) * 1e-9, double(total_) * 1e-9, rate * 1e-6, left / 60, left % 60);
+      fmt::format("{:3.0f}%  {:.2f} of {:.2f} GB  {:.0f} MB/s  {}:{:02} left", 100 * share, double(done_) * 1e-9,
+                  double(total_) * 1e-9, rate * 1e-6, left / 60, left % 60);
   if (terminal_) {
     constexpr int width = 24;
     const int filled = int(share * width);

@@ -38,8 +38,7 @@ void refuse_foreign(const fs::path& path) {
       fail(ErrorKind::unsupported, "{} is a GGUF file; Hadal reads the published safetensors checkpoint",
            path.string());
     if (extension == ".safetensors")
-      fail(ErrorKind::invalid_argument, "{} is one file of a checkpoint; give the folder that holds it",
-           path.string());
+      fail(ErrorKind::invalid_argument, "{} is one file of a checkpoint; give the folder that holds it", path.string());
     fail(ErrorKind::invalid_argument, "{} is not a folder with a checkpoint", path.string());
   }
   if (has("adapter_config.json") || has("adapter_model.safetensors"))
@@ -48,13 +47,11 @@ void refuse_foreign(const fs::path& path) {
   for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
     const fs::path name = entry.path().filename();
     if (name.extension() == ".gguf")
-      fail(ErrorKind::unsupported,
-           "{} holds a GGUF file ({}); Hadal reads the published safetensors checkpoint", path.string(),
-           name.string());
+      fail(ErrorKind::unsupported, "{} holds a GGUF file ({}); Hadal reads the published safetensors checkpoint",
+           path.string(), name.string());
     if (name.extension() == ".bin" || name.extension() == ".pt" || name.extension() == ".pth")
-      fail(ErrorKind::unsupported,
-           "{} holds a PyTorch file ({}); Hadal reads the published safetensors checkpoint", path.string(),
-           name.string());
+      fail(ErrorKind::unsupported, "{} holds a PyTorch file ({}); Hadal reads the published safetensors checkpoint",
+           path.string(), name.string());
   }
   fail(ErrorKind::io, "{} has no config.json", path.string());
 }
@@ -77,9 +74,9 @@ void check_tensor(const TensorView& have, const ExpectedTensor& want, const Expe
       const int64_t rows = row_blocks ? (weight->shape[0] + block - 1) / block : weight->shape[0];
       if (have.shape[0] == rows && have.shape[1] == (columns + block - 1) / block)
         fail(ErrorKind::invalid_data,
-             "tensor {} has shape {}: scales of {}x{} blocks, expected {} for {}x32 blocks of {} {}",
-             want.name, show_shape(have.shape), row_blocks ? block : 1, block, show_shape(want.shape),
-             row_blocks ? 32 : 1, weight->name, show_shape(weight->shape));
+             "tensor {} has shape {}: scales of {}x{} blocks, expected {} for {}x32 blocks of {} {}", want.name,
+             show_shape(have.shape), row_blocks ? block : 1, block, show_shape(want.shape), row_blocks ? 32 : 1,
+             weight->name, show_shape(weight->shape));
     }
   }
   fail(ErrorKind::invalid_data, "tensor {} has shape {}, expected {}", want.name, show_shape(have.shape),
@@ -91,8 +88,7 @@ std::string published_name(std::string_view name) {
   for (const std::string_view prefix : {"model.", "language_model."})
     if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
   std::string result(name);
-  for (const std::string_view suffix :
-       {".weight_scale_inv", ".weight_scale", ".scale_inv", ".weight.scale"}) {
+  for (const std::string_view suffix : {".weight_scale_inv", ".weight_scale", ".scale_inv", ".weight.scale"}) {
     if (result.ends_with(suffix)) {
       result.resize(result.size() - suffix.size());
       return result + ".scale";
@@ -106,12 +102,12 @@ std::vector<int32_t> load_token_map(const fs::path& file, const V41Config& confi
   if (!fs::exists(file, ignored)) return {};
   NpyArray<int32_t> map = read_npy_i32(file);
   if (map.shape != std::vector<int64_t>{config.vocab_size})
-    fail(ErrorKind::invalid_data, "{} has shape {}, expected vocab_size, [{}]", file.string(),
-         show_shape(map.shape), config.vocab_size);
+    fail(ErrorKind::invalid_data, "{} has shape {}, expected vocab_size, [{}]", file.string(), show_shape(map.shape),
+         config.vocab_size);
   for (size_t i = 0; i < map.data.size(); ++i)
     if (map.data[i] < 0 || map.data[i] >= config.engram_compressed_vocab_size)
-      fail(ErrorKind::invalid_data, "{}: token {} maps to {}, but engram_compressed_vocab_size is {}",
-           file.string(), i, map.data[i], config.engram_compressed_vocab_size);
+      fail(ErrorKind::invalid_data, "{}: token {} maps to {}, but engram_compressed_vocab_size is {}", file.string(), i,
+           map.data[i], config.engram_compressed_vocab_size);
   return std::move(map.data);
 }
 
@@ -139,17 +135,16 @@ Checkpoint Checkpoint::open(const fs::path& directory) {
     for (const TensorView& tensor : shard.tensors()) {
       const auto [at, added] = owner.emplace(tensor.name, &shard);
       if (!added)
-        fail(ErrorKind::invalid_data, "tensor {} is in two shards: {} and {}", tensor.name,
-             at->second->path().string(), shard.path().string());
+        fail(ErrorKind::invalid_data, "tensor {} is in two shards: {} and {}", tensor.name, at->second->path().string(),
+             shard.path().string());
       s.tensors.emplace(tensor.name, tensor);
     }
   }
   for (const auto& [name, file] : index.weight_map) {
     const auto at = owner.find(name);
     if (at == owner.end() || at->second->path().filename() != file)
-      fail(ErrorKind::invalid_data, "{} places tensor {} in {}, but that shard does not have it{}",
-           index_file_name, name, file,
-           at == owner.end() ? "" : "; it is in " + at->second->path().filename().string());
+      fail(ErrorKind::invalid_data, "{} places tensor {} in {}, but that shard does not have it{}", index_file_name,
+           name, file, at == owner.end() ? "" : "; it is in " + at->second->path().filename().string());
   }
 
   const std::vector<ExpectedTensor> inventory = v41_inventory(s.config);
@@ -162,8 +157,8 @@ Checkpoint Checkpoint::open(const fs::path& directory) {
   for (const std::string& name : s.unknown)
     if (const std::string published = published_name(name); expected.contains(published))
       fail(ErrorKind::invalid_data,
-           "tensor {} stands for {} under another name: the checkpoint was converted; use the published one",
-           name, published);
+           "tensor {} stands for {} under another name: the checkpoint was converted; use the published one", name,
+           published);
 
   for (size_t i = 0; i < inventory.size(); ++i) {
     const ExpectedTensor& want = inventory[i];
@@ -172,8 +167,8 @@ Checkpoint Checkpoint::open(const fs::path& directory) {
       fail(ErrorKind::invalid_data, "tensor {} is missing{}", want.name,
            want.is_scale ? ": the block scales of " + inventory[i - 1].name : "");
     if (!index.weight_map.contains(want.name))
-      fail(ErrorKind::invalid_data, "{} has no entry for tensor {}, which is in {}", index_file_name,
-           want.name, owner.at(want.name)->path().filename().string());
+      fail(ErrorKind::invalid_data, "{} has no entry for tensor {}, which is in {}", index_file_name, want.name,
+           owner.at(want.name)->path().filename().string());
     TensorView& tensor = at->second;
     check_tensor(tensor, want, want.is_scale ? &inventory[i - 1] : nullptr);
     if (reinterpret_cast<uintptr_t>(tensor.data) % type_size(tensor.type) != 0) {
@@ -185,8 +180,8 @@ Checkpoint Checkpoint::open(const fs::path& directory) {
   }
   s.token_map = load_token_map(directory / "engram_token_map.npy", s.config);
   if (!s.unknown.empty())
-    log::warn("{} has {} tensors that are not part of the model and stay unread, the first is {}",
-              directory.string(), s.unknown.size(), s.unknown.front());
+    log::warn("{} has {} tensors that are not part of the model and stay unread, the first is {}", directory.string(),
+              s.unknown.size(), s.unknown.front());
   for (const std::string& name : s.config.unknown_fields)
     log::warn("config.json: {} is not known and has no effect", name);
   return Checkpoint(std::move(state));

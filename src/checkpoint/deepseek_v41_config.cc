@@ -21,25 +21,21 @@ constexpr double huge = 1e30;
 void refuse_other_models(JsonFields& top) {
   if (!top.has("model_type")) {
     if (top.has("n_layers") && top.has("dim"))
-      fail(ErrorKind::invalid_data,
-           "{}: this is the flat inference/config.json; Hadal reads the config.json above it",
+      fail(ErrorKind::invalid_data, "{}: this is the flat inference/config.json; Hadal reads the config.json above it",
            top.path("n_layers"));
     if (top.has("base_model_name_or_path") || top.has("peft_type"))
-      fail(ErrorKind::unsupported, "{}: LoRA adapters are not supported; give the base model",
-           top.path("peft_type"));
+      fail(ErrorKind::unsupported, "{}: LoRA adapters are not supported; give the base model", top.path("peft_type"));
   }
   const std::string type = top.string("model_type");
   if (type == "deepseek_v41") return;
   if (type == "deepseek_v41_text")
-    fail(ErrorKind::invalid_data,
-         "{} is \"{}\": a bare text_config; Hadal reads the published config.json around it",
+    fail(ErrorKind::invalid_data, "{} is \"{}\": a bare text_config; Hadal reads the published config.json around it",
          top.path("model_type"), type);
   if (type.starts_with("deepseek"))
-    fail(ErrorKind::unsupported,
-         "{} is \"{}\": this DeepSeek model is not supported yet; supported: deepseek_v41",
+    fail(ErrorKind::unsupported, "{} is \"{}\": this DeepSeek model is not supported yet; supported: deepseek_v41",
          top.path("model_type"), type);
-  fail(ErrorKind::unsupported, "{} is \"{}\": not a DeepSeek model; supported: deepseek_v41",
-       top.path("model_type"), type);
+  fail(ErrorKind::unsupported, "{} is \"{}\": not a DeepSeek model; supported: deepseek_v41", top.path("model_type"),
+       type);
 }
 
 void parse_quantization(JsonFields q) {
@@ -58,9 +54,7 @@ std::vector<int> ints(const std::vector<int64_t>& values) { return {values.begin
 
 // Reads text_config into `c`. Ranges of single fields are checked here, relations between fields in check().
 void parse_text(JsonFields& t, V41Config& c) {
-  const auto integer = [&](const char* name, int64_t min, int64_t max) {
-    return int(t.integer(name, min, max));
-  };
+  const auto integer = [&](const char* name, int64_t min, int64_t max) { return int(t.integer(name, min, max)); };
   const auto layer_ids = [&](const char* name) { return ints(t.integers(name, 0, max_layers, max_layers)); };
 
   t.expect("model_type", "deepseek_v41_text");
@@ -101,8 +95,7 @@ void parse_text(JsonFields& t, V41Config& c) {
   c.rope_scaling.factor = r.number("factor", 1, 1e6);
   c.rope_scaling.beta_fast = r.number("beta_fast", 1e-6, 1e6);
   c.rope_scaling.beta_slow = r.number("beta_slow", 1e-6, 1e6);
-  c.rope_scaling.original_max_position_embeddings =
-      r.integer("original_max_position_embeddings", 1, int64_t{1} << 31);
+  c.rope_scaling.original_max_position_embeddings = r.integer("original_max_position_embeddings", 1, int64_t{1} << 31);
 
   c.compress_ratios = ints(t.integers("compress_ratios", 0, 1 << 16, 2 * max_layers));
   c.kv_source_layer_ids = layer_ids("kv_source_layer_ids");
@@ -160,8 +153,7 @@ class Checker {
  private:
   template <typename... Args>
   [[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) const {
-    throw Error(ErrorKind::invalid_data,
-                what_ + ": text_config." + fmt::format(format, std::forward<Args>(args)...));
+    throw Error(ErrorKind::invalid_data, what_ + ": text_config." + fmt::format(format, std::forward<Args>(args)...));
   }
   void multiple(const char* name, int value, const char* of, int divisor) const {
     if (value % divisor != 0) wrong("{} is {}, not a multiple of {}, {}", name, value, of, divisor);
@@ -177,8 +169,7 @@ class Checker {
     for (size_t i = 0; i < ids.size(); ++i) {
       if (ids[i] >= c_.num_hidden_layers)
         wrong("{} has layer {}, but num_hidden_layers is {}", name, ids[i], c_.num_hidden_layers);
-      if (i > 0 && ids[i] <= ids[i - 1])
-        wrong("{} is not ascending: {} comes after {}", name, ids[i], ids[i - 1]);
+      if (i > 0 && ids[i] <= ids[i - 1]) wrong("{} is not ascending: {} comes after {}", name, ids[i], ids[i - 1]);
     }
   }
 
@@ -224,18 +215,15 @@ class Checker {
     for (size_t i = 0; i < ratios; ++i) {
       const int ratio = c_.compress_ratios[i];
       if (ratio > 2) wrong("compress_ratios[{}] is {}, and only 0, 1 and 2 are supported", i, ratio);
-      if (int(i) >= layers && ratio != 0)
-        wrong("compress_ratios[{}] is {}, but draft stages have 0", i, ratio);
+      if (int(i) >= layers && ratio != 0) wrong("compress_ratios[{}] is {}, but draft stages have 0", i, ratio);
     }
     for (const int l : c_.kv_source_layer_ids) {
       if (c_.ratio(l) == 0) wrong("kv_source_layer_ids has layer {}, but compress_ratios[{}] is 0", l, l);
-      if (!c_.is_index_source(l))
-        wrong("kv_source_layer_ids has layer {}, but index_source_layer_ids does not", l);
+      if (!c_.is_index_source(l)) wrong("kv_source_layer_ids has layer {}, but index_source_layer_ids does not", l);
     }
     for (int l = 0; l < layers; ++l) {
       if (c_.ratio(l) == 0) {
-        if (c_.is_index_source(l))
-          wrong("index_source_layer_ids has layer {}, but compress_ratios[{}] is 0", l, l);
+        if (c_.is_index_source(l)) wrong("index_source_layer_ids has layer {}, but compress_ratios[{}] is 0", l, l);
         continue;
       }
       const int source = c_.kv_source_of(l);
@@ -266,15 +254,15 @@ class Checker {
     layer_list("engram_layer_ids", c_.engram_layer_ids);
     const size_t count = c_.engram_layer_ids.size();
     if (c_.engram_num_embeddings.size() != count)
-      wrong("engram_num_embeddings has {} entries, but engram_layer_ids has {}",
-            c_.engram_num_embeddings.size(), count);
+      wrong("engram_num_embeddings has {} entries, but engram_layer_ids has {}", c_.engram_num_embeddings.size(),
+            count);
     if (count > 64) wrong("engram_layer_ids has {} entries, above the limit of 64", count);
     for (size_t i = 0; i < count; ++i) {
       const std::vector<int64_t> primes = c_.engram_primes(int(i));
       const int64_t rows = std::accumulate(primes.begin(), primes.end(), int64_t{0});
       if (c_.engram_num_embeddings[i] != rows)
-        wrong("engram_num_embeddings[{}] is {}, but the {} primes from engram_vocab_size {} on add up to {}",
-              i, c_.engram_num_embeddings[i], primes.size(), c_.engram_vocab_size, rows);
+        wrong("engram_num_embeddings[{}] is {}, but the {} primes from engram_vocab_size {} on add up to {}", i,
+              c_.engram_num_embeddings[i], primes.size(), c_.engram_vocab_size, rows);
     }
   }
 
@@ -284,8 +272,7 @@ class Checker {
     at_most("dspark_num_experts_per_tok", c_.dspark_num_experts_per_tok, "dspark_n_routed_experts",
             c_.dspark_n_routed_experts);
     if (c_.dspark_target_layer_ids.empty())
-      wrong("num_nextn_predict_layers is {}, but dspark_target_layer_ids is empty",
-            c_.num_nextn_predict_layers);
+      wrong("num_nextn_predict_layers is {}, but dspark_target_layer_ids is empty", c_.num_nextn_predict_layers);
   }
 
   const V41Config& c_;
@@ -332,9 +319,7 @@ V41Config V41Config::parse(std::string_view text, std::string_view what) {
   return c;
 }
 
-V41Config V41Config::load(const std::filesystem::path& file) {
-  return parse(read_text_file(file), file.string());
-}
+V41Config V41Config::load(const std::filesystem::path& file) { return parse(read_text_file(file), file.string()); }
 
 bool V41Config::is_kv_source(int layer) const {
   return std::binary_search(kv_source_layer_ids.begin(), kv_source_layer_ids.end(), layer);

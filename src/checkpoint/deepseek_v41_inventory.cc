@@ -149,8 +149,8 @@ int64_t ExpectedTensor::parameters() const {
 std::vector<ExpectedTensor> v41_inventory(const V41Config& config) { return Builder(config).build(); }
 
 bool is_vision_tensor(std::string_view name) {
-  return name.starts_with("vision.") || name.starts_with("aligner.") || name == "image_start" ||
-         name == "image_end" || name == "image_newline";
+  return name.starts_with("vision.") || name.starts_with("aligner.") || name == "image_start" || name == "image_end" ||
+         name == "image_newline";
 }
 
 }  // namespace hadal

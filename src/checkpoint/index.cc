@@ -28,16 +28,14 @@ CheckpointIndex CheckpointIndex::parse(std::string_view text, std::string_view w
   index.weight_map = string_map(top.get("weight_map"), top.path("weight_map"));
   if (index.weight_map.empty()) fail(ErrorKind::invalid_data, "{} is empty", top.path("weight_map"));
   for (const auto& [name, file] : index.weight_map)
-    if (file.empty() || file.find('/') != std::string::npos || file.find('\0') != std::string::npos ||
-        file[0] == '.')
+    if (file.empty() || file.find('/') != std::string::npos || file.find('\0') != std::string::npos || file[0] == '.')
       fail(ErrorKind::invalid_data, "{}.{} is \"{}\", expected the name of a file beside the index",
            top.path("weight_map"), name, file);
   if (top.has("metadata")) {
     JsonFields metadata = top.object("metadata");
     if (metadata.has("total_size"))
       index.total_size = metadata.integer("total_size", 0, std::numeric_limits<int64_t>::max());
-    if (metadata.has("checksums"))
-      index.checksums = string_map(metadata.get("checksums"), metadata.path("checksums"));
+    if (metadata.has("checksums")) index.checksums = string_map(metadata.get("checksums"), metadata.path("checksums"));
   }
   return index;
 }

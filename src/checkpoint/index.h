@@ -14,7 +14,7 @@ constexpr std::string_view index_file_name = "model.safetensors.index.json";
 
 struct CheckpointIndex {
   std::unordered_map<std::string, std::string> weight_map;  // tensor name -> file name, without a folder
-  std::optional<int64_t> total_size;  // metadata.total_size: payload bytes of all tensors
+  std::optional<int64_t> total_size;                        // metadata.total_size: payload bytes of all tensors
   // metadata.checksums, written by `hadal synth` only: file name -> XXH3 of 64 bits as 16 hexadecimal digits.
   std::unordered_map<std::string, std::string> checksums;
 

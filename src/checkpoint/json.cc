@@ -82,8 +82,7 @@ json::value parse_json(std::string_view text, std::string_view what) {
   if (error) fail(ErrorKind::invalid_data, "{}: not valid JSON at byte {}: {}", what, used, error.message());
   // Only white space may follow the value, and the parser has consumed that.
   if (used != text.size())
-    fail(ErrorKind::invalid_data, "{}: not valid JSON at byte {}: text after the end of the value", what,
-         used);
+    fail(ErrorKind::invalid_data, "{}: not valid JSON at byte {}: text after the end of the value", what, used);
   if (const std::string& name = parser.handler().duplicate; !name.empty())
     fail(ErrorKind::invalid_data, "{}: the name \"{}\" appears twice in one object", what, name);
   json::value value = json::parse(json::string_view(text.data(), text.size()), error, {}, options());
@@ -152,8 +151,7 @@ int64_t JsonFields::integer(std::string_view name, int64_t min, int64_t max) {
 
 double JsonFields::number(std::string_view name, double min, double max) {
   const json::value& value = get(name);
-  if (!value.is_number())
-    fail(ErrorKind::invalid_data, "{} is {}, expected a number", path(name), show(value));
+  if (!value.is_number()) fail(ErrorKind::invalid_data, "{} is {}, expected a number", path(name), show(value));
   const double result = value.is_double()  ? value.get_double()
                         : value.is_int64() ? double(value.get_int64())
                                            : double(value.get_uint64());
@@ -164,26 +162,22 @@ double JsonFields::number(std::string_view name, double min, double max) {
 
 std::string JsonFields::string(std::string_view name) {
   const json::value& value = get(name);
-  if (!value.is_string())
-    fail(ErrorKind::invalid_data, "{} is {}, expected a string", path(name), show(value));
+  if (!value.is_string()) fail(ErrorKind::invalid_data, "{} is {}, expected a string", path(name), show(value));
   return std::string(value.get_string().data(), value.get_string().size());
 }
 
 bool JsonFields::boolean(std::string_view name) {
   const json::value& value = get(name);
-  if (!value.is_bool())
-    fail(ErrorKind::invalid_data, "{} is {}, expected true or false", path(name), show(value));
+  if (!value.is_bool()) fail(ErrorKind::invalid_data, "{} is {}, expected true or false", path(name), show(value));
   return value.get_bool();
 }
 
 std::vector<int64_t> JsonFields::integers(std::string_view name, int64_t min, int64_t max, size_t max_count) {
   const json::value& value = get(name);
   const json::array* array = value.if_array();
-  if (!array)
-    fail(ErrorKind::invalid_data, "{} is {}, expected an array of integers", path(name), show(value));
+  if (!array) fail(ErrorKind::invalid_data, "{} is {}, expected an array of integers", path(name), show(value));
   if (array->size() > max_count)
-    fail(ErrorKind::invalid_data, "{} has {} entries, expected at most {}", path(name), array->size(),
-         max_count);
+    fail(ErrorKind::invalid_data, "{} has {} entries, expected at most {}", path(name), array->size(), max_count);
   std::vector<int64_t> result;
   for (size_t i = 0; i < array->size(); ++i)
     result.push_back(to_integer((*array)[i], fmt::format("{}[{}]", path(name), i), min, max));

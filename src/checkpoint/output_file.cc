@@ -11,8 +11,7 @@
 
 namespace hadal {
 
-OutputFile::OutputFile(const std::filesystem::path& path)
-    : path_(path), temporary_(path.string() + ".partial") {
+OutputFile::OutputFile(const std::filesystem::path& path) : path_(path), temporary_(path.string() + ".partial") {
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) fail(ErrorKind::io, "cannot write {}: {}", path_.string(), std::strerror(errno));
 }

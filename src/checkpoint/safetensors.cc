@@ -15,14 +15,12 @@ struct TypeRow {
   size_t size;
 };
 constexpr TypeRow type_table[] = {
-    {TensorType::boolean, "BOOL", 1},    {TensorType::u8, "U8", 1},
-    {TensorType::i8, "I8", 1},           {TensorType::f8_e5m2, "F8_E5M2", 1},
-    {TensorType::f8_e4m3, "F8_E4M3", 1}, {TensorType::f8_e8m0, "F8_E8M0", 1},
-    {TensorType::i16, "I16", 2},         {TensorType::u16, "U16", 2},
-    {TensorType::f16, "F16", 2},         {TensorType::bf16, "BF16", 2},
-    {TensorType::i32, "I32", 4},         {TensorType::u32, "U32", 4},
-    {TensorType::f32, "F32", 4},         {TensorType::f64, "F64", 8},
-    {TensorType::i64, "I64", 8},         {TensorType::u64, "U64", 8},
+    {TensorType::boolean, "BOOL", 1},    {TensorType::u8, "U8", 1},           {TensorType::i8, "I8", 1},
+    {TensorType::f8_e5m2, "F8_E5M2", 1}, {TensorType::f8_e4m3, "F8_E4M3", 1}, {TensorType::f8_e8m0, "F8_E8M0", 1},
+    {TensorType::i16, "I16", 2},         {TensorType::u16, "U16", 2},         {TensorType::f16, "F16", 2},
+    {TensorType::bf16, "BF16", 2},       {TensorType::i32, "I32", 4},         {TensorType::u32, "U32", 4},
+    {TensorType::f32, "F32", 4},         {TensorType::f64, "F64", 8},         {TensorType::i64, "I64", 8},
+    {TensorType::u64, "U64", 8},
 };
 
 // The member `name` of a tensor's description, or a message that says which one is missing.
@@ -33,19 +31,17 @@ const json::value& member(const json::object& object, std::string_view name, std
   return *value;
 }
 
-uint64_t to_unsigned(const json::value& value, std::string_view what, std::string_view tensor,
-                     std::string_view name) {
+uint64_t to_unsigned(const json::value& value, std::string_view what, std::string_view tensor, std::string_view name) {
   if (value.is_uint64()) return value.get_uint64();
   if (value.is_int64() && value.get_int64() >= 0) return uint64_t(value.get_int64());
-  fail(ErrorKind::invalid_data, "{}: tensor {}: {} has {}, expected an integer that is not negative", what,
-       tensor, name, show(value));
+  fail(ErrorKind::invalid_data, "{}: tensor {}: {} has {}, expected an integer that is not negative", what, tensor,
+       name, show(value));
 }
 
 const json::array& to_array(const json::value& value, std::string_view what, std::string_view tensor,
                             std::string_view name) {
   if (!value.is_array())
-    fail(ErrorKind::invalid_data, "{}: tensor {}: {} is {}, expected an array", what, tensor, name,
-         show(value));
+    fail(ErrorKind::invalid_data, "{}: tensor {}: {} is {}, expected an array", what, tensor, name, show(value));
   return value.get_array();
 }
 
@@ -64,8 +60,8 @@ TensorView parse_tensor(const json::value& value, std::string_view name, std::st
   constexpr size_t max_dimensions = 8;
   const json::array& shape = to_array(member(object, "shape", what, name), what, name, "shape");
   if (shape.size() > max_dimensions)
-    fail(ErrorKind::invalid_data, "{}: tensor {} has {} dimensions, at most {} are supported", what, name,
-         shape.size(), max_dimensions);
+    fail(ErrorKind::invalid_data, "{}: tensor {} has {} dimensions, at most {} are supported", what, name, shape.size(),
+         max_dimensions);
   // Zero extents first: [2^62, 0] has no elements and must not count as an overflow.
   uint64_t elements = 1;
   bool empty = false, overflow = false;
@@ -81,23 +77,21 @@ TensorView parse_tensor(const json::value& value, std::string_view name, std::st
     fail(ErrorKind::invalid_data, "{}: tensor {}: the size of shape {} overflows 64 bits", what, name,
          show_shape(tensor.shape));
 
-  const json::array& offsets =
-      to_array(member(object, "data_offsets", what, name), what, name, "data_offsets");
+  const json::array& offsets = to_array(member(object, "data_offsets", what, name), what, name, "data_offsets");
   if (offsets.size() != 2)
-    fail(ErrorKind::invalid_data, "{}: tensor {} has {} data_offsets, expected 2", what, name,
-         offsets.size());
+    fail(ErrorKind::invalid_data, "{}: tensor {} has {} data_offsets, expected 2", what, name, offsets.size());
   const uint64_t begin = to_unsigned(offsets[0], what, name, "data_offsets");
   const uint64_t end = to_unsigned(offsets[1], what, name, "data_offsets");
   if (begin > end)
-    fail(ErrorKind::invalid_data, "{}: tensor {}: data_offsets are reversed: begin {} is after end {}", what,
-         name, begin, end);
+    fail(ErrorKind::invalid_data, "{}: tensor {}: data_offsets are reversed: begin {} is after end {}", what, name,
+         begin, end);
   if (end > data.size())
     fail(ErrorKind::invalid_data,
-         "{}: tensor {} ends at data byte {}, but the file has only {} data bytes (truncated?)", what, name,
-         end, data.size());
+         "{}: tensor {} ends at data byte {}, but the file has only {} data bytes (truncated?)", what, name, end,
+         data.size());
   if (end - begin != expected)
-    fail(ErrorKind::invalid_data, "{}: tensor {} occupies {} bytes, but {} {} needs {}", what, name,
-         end - begin, type_name(tensor.type), show_shape(tensor.shape), expected);
+    fail(ErrorKind::invalid_data, "{}: tensor {} occupies {} bytes, but {} {} needs {}", what, name, end - begin,
+         type_name(tensor.type), show_shape(tensor.shape), expected);
   tensor.data = data.data() + begin;
   tensor.bytes = size_t(end - begin);
   return tensor;
@@ -110,8 +104,7 @@ void parse_metadata(const json::value& value, std::string_view what, Safetensors
     if (!m.value().is_string())
       fail(ErrorKind::invalid_data, "{}: __metadata__ has {}, expected strings", what, show(m.value()));
     const json::string& text = m.value().get_string();
-    header.metadata.emplace_back(std::string(m.key().data(), m.key().size()),
-                                 std::string(text.data(), text.size()));
+    header.metadata.emplace_back(std::string(m.key().data(), m.key().size()), std::string(text.data(), text.size()));
   }
 }
 
@@ -126,8 +119,7 @@ void check_layout(std::vector<TensorView>& tensors, std::string_view what, std::
   for (const TensorView& t : tensors) {
     if (t.data < end) fail(ErrorKind::invalid_data, "{}: tensors {} and {} overlap", what, before, t.name);
     if (t.data > end)
-      fail(ErrorKind::invalid_data, "{}: {} bytes before tensor {} belong to no tensor", what, t.data - end,
-           t.name);
+      fail(ErrorKind::invalid_data, "{}: {} bytes before tensor {} belong to no tensor", what, t.data - end, t.name);
     end = t.data + t.bytes;
     before = t.name;
   }
@@ -165,8 +157,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> image, std::strin
   std::memcpy(&length, image.data(), 8);
   if (length > image.size() - 8)
     fail(ErrorKind::invalid_data,
-         "{}: the header length {} goes beyond the file of {} bytes (truncated, or not safetensors)", what,
-         length, image.size());
+         "{}: the header length {} goes beyond the file of {} bytes (truncated, or not safetensors)", what, length,
+         image.size());
   if (length > limits.max_header_bytes)
     fail(ErrorKind::invalid_data, "{}: the header length {} is above the limit of {} bytes", what, length,
          limits.max_header_bytes);

@@ -36,16 +36,15 @@ struct Shard {
 
 // Wide elements first, as the published shards have it, so that all data is aligned in a mapped file.
 void finish_shard(Shard& shard, const std::vector<ExpectedTensor>& inventory, uint64_t seed) {
-  std::stable_sort(shard.tensors.begin(), shard.tensors.end(), [&](size_t a, size_t b) {
-    return type_size(inventory[a].type) > type_size(inventory[b].type);
-  });
+  std::stable_sort(shard.tensors.begin(), shard.tensors.end(),
+                   [&](size_t a, size_t b) { return type_size(inventory[a].type) > type_size(inventory[b].type); });
   // The seed tells shards of one run from those of another when a run is resumed.
   std::string header = fmt::format(R"({{"__metadata__":{{"format":"pt","hadal_synth_seed":"{}"}})", seed);
   uint64_t at = 0;
   for (const size_t i : shard.tensors) {
     const ExpectedTensor& t = inventory[i];
-    header += fmt::format(R"(,"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", t.name,
-                          type_name(t.type), fmt::join(t.shape, ","), at, at + t.bytes());
+    header += fmt::format(R"(,"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", t.name, type_name(t.type),
+                          fmt::join(t.shape, ","), at, at + t.bytes());
     at += t.bytes();
   }
   header += '}';
@@ -167,8 +166,7 @@ class ChunkPipeline {
       size_t i = 0;
       {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock,
-                      [&] { return stop_ || next_ == chunks_.size() || next_ < taken_ + slots_.size(); });
+        changed_.wait(lock, [&] { return stop_ || next_ == chunks_.size() || next_ < taken_ + slots_.size(); });
         if (stop_ || next_ == chunks_.size()) return;
         i = next_++;
       }
@@ -242,8 +240,7 @@ void prepare_directory(const fs::path& directory, std::string_view config_text) 
   if (error) fail(ErrorKind::io, "cannot create the folder {}: {}", directory.string(), error.message());
   const fs::path config = directory / "config.json";
   if (fs::exists(config, error) && read_text_file(config) != config_text)
-    fail(ErrorKind::invalid_argument,
-         "{} already holds a checkpoint with another config.json; choose an empty folder",
+    fail(ErrorKind::invalid_argument, "{} already holds a checkpoint with another config.json; choose an empty folder",
          directory.string());
 }
 

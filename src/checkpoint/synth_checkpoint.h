@@ -12,9 +12,8 @@ namespace hadal {
 
 struct SynthOptions {
   uint64_t seed = 41;
-  int threads = 1;  // does not change what is written
-  size_t max_shard_bytes =
-      size_t{5'000'000'000};  // a tensor is never split, so a larger one gets a shard of its own
+  int threads = 1;                                 // does not change what is written
+  size_t max_shard_bytes = size_t{5'000'000'000};  // a tensor is never split, so a larger one gets a shard of its own
 };
 
 struct SynthSummary {

@@ -29,12 +29,11 @@ uint64_t random_bits(uint64_t key, uint64_t counter) {
 double normal_quantile(double p) {
   constexpr double a[] = {-3.969683028665376e+01, 2.209460984245205e+02,  -2.759285104469687e+02,
                           1.383577518672690e+02,  -3.066479806614716e+01, 2.506628277459239e+00};
-  constexpr double b[] = {-5.447609879822406e+01, 1.615858368580409e+02, -1.556989798598866e+02,
-                          6.680131188771972e+01, -1.328068155288572e+01};
+  constexpr double b[] = {-5.447609879822406e+01, 1.615858368580409e+02, -1.556989798598866e+02, 6.680131188771972e+01,
+                          -1.328068155288572e+01};
   constexpr double c[] = {-7.784894002430293e-03, -3.223964580411365e-01, -2.400758277161838e+00,
                           -2.549732539343734e+00, 4.374664141464968e+00,  2.938163982698783e+00};
-  constexpr double d[] = {7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00,
-                          3.754408661907416e+00};
+  constexpr double d[] = {7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00, 3.754408661907416e+00};
   if (p > 0.5) return -normal_quantile(1 - p);
   if (p < 0.02425) {
     const double q = std::sqrt(-2 * std::log(p));
@@ -107,9 +106,7 @@ uint64_t tensor_key(std::string_view base, uint64_t seed) {
 }
 
 // Magnitude of one 32x32 block, -11 to 11 steps: 2^-0.7 to 2^0.7.
-int block_level(uint64_t key, int64_t index) {
-  return int(random_bits(key ^ 0x5ca1ab1e, uint64_t(index)) % 23) - 11;
-}
+int block_level(uint64_t key, int64_t index) { return int(random_bits(key ^ 0x5ca1ab1e, uint64_t(index)) % 23) - 11; }
 float block_factor(int level) { return float(std::exp2(double(level) / steps)); }
 
 std::string_view without_layer(std::string_view name) {
@@ -136,8 +133,7 @@ struct SynthWeights::Source {
   std::vector<float> row_bias, column_bias;  // outer product that is added
 };
 
-SynthWeights::SynthWeights(const V41Config& config, const std::vector<ExpectedTensor>& inventory,
-                           uint64_t seed)
+SynthWeights::SynthWeights(const V41Config& config, const std::vector<ExpectedTensor>& inventory, uint64_t seed)
     : config_(config), inventory_(inventory), seed_(seed) {
   const uint64_t key = tensor_key("index direction", seed);
   index_direction_.assign(size_t(config.index_head_dim), 0.f);
@@ -157,9 +153,7 @@ SynthWeights::Source SynthWeights::source(const ExpectedTensor& weight) const {
   const auto is = [&](std::string_view name) { return s.local == name; };
   float gain = 1;  // in units of 1/sqrt(columns), which keeps activations of order 1
   if (weight.type == TensorType::f32 && !s.local.ends_with("_fn")) {
-    s.gain = is("attn.attn_sink")         ? 0.7f
-             : s.local.ends_with("_base") ? 0.6f
-                                          : 0.2f;  // 0.2: biases of the gate
+    s.gain = is("attn.attn_sink") ? 0.7f : s.local.ends_with("_base") ? 0.6f : 0.2f;  // 0.2: biases of the gate
     s.uniform = s.local.ends_with("_scale");
     return s;
   }
@@ -185,15 +179,13 @@ SynthWeights::Source SynthWeights::source(const ExpectedTensor& weight) const {
   if (is_key || is("attn.indexer.wq_b")) {
     const std::string layer(s.base.substr(0, s.base.size() - s.local.size()));
     s.row_bias = index_direction_;
-    s.column_bias =
-        first_column_direction(layer + (is_key ? "attn.compressor.wkv" : "attn.wq_a"), s.columns, !is_key);
+    s.column_bias = first_column_direction(layer + (is_key ? "attn.compressor.wkv" : "attn.wq_a"), s.columns, !is_key);
     for (float& x : s.column_bias) x *= 2.f / std::sqrt(float(s.columns));
   }
   return s;
 }
 
-std::vector<float> SynthWeights::first_column_direction(const std::string& base, int64_t n,
-                                                        bool block_levels) const {
+std::vector<float> SynthWeights::first_column_direction(const std::string& base, int64_t n, bool block_levels) const {
   const uint64_t key = tensor_key(base, seed_);
   const int64_t blocks = (config_.hidden_size + block - 1) / block;
   std::vector<float> v(static_cast<size_t>(n));
@@ -222,8 +214,7 @@ void SynthWeights::float_row(const Source& s, int64_t row, float* out) const {
     for (int i = 0; i < n; ++i) out[j + i] = s.offset + s.gain * normal[(bits >> (16 * i)) & 0xffff];
   }
   if (s.uniform)
-    for (int64_t j = 0; j < K; ++j)
-      out[j] = 0.4f + 0.7f * float(random_bits(key, uint64_t(j)) >> 40) * 0x1p-24f;
+    for (int64_t j = 0; j < K; ++j) out[j] = 0.4f + 0.7f * float(random_bits(key, uint64_t(j)) >> 40) * 0x1p-24f;
   out[0] *= s.first_column;
   if (s.local == "embed") out[0] = 0.6f * std::sqrt(float(K));
   if (s.local == "attn.indexer.weights_proj") out[0] = 0.3f + 0.3f * float(key >> 40) * 0x1p-24f;
@@ -234,8 +225,7 @@ void SynthWeights::float_row(const Source& s, int64_t row, float* out) const {
 }
 
 // Dense linears: exact quantisation of float values, one scale per 32x32 block.
-void SynthWeights::fill_fp8(const Source& s, int64_t begin, int64_t end, std::byte* weights,
-                            std::byte* scales) const {
+void SynthWeights::fill_fp8(const Source& s, int64_t begin, int64_t end, std::byte* weights, std::byte* scales) const {
   const int64_t K = s.columns, blocks = (K + block - 1) / block;
   std::vector<float> values(static_cast<size_t>(block * K));
   for (int64_t top = begin; top < end; top += block) {
@@ -246,8 +236,7 @@ void SynthWeights::fill_fp8(const Source& s, int64_t begin, int64_t end, std::by
       const float factor = block_factor(block_level(s.key, top / block * blocks + b));
       float largest = 0;
       for (int64_t i = 0; i < n; ++i)
-        for (int64_t j = left; j < right; ++j)
-          largest = std::max(largest, std::fabs(values[size_t(i * K + j)]));
+        for (int64_t j = left; j < right; ++j) largest = std::max(largest, std::fabs(values[size_t(i * K + j)]));
       const uint8_t scale = largest > 0 ? pow2ceil_ue8m0(largest * factor / 448.f) : 127;
       if (scales) *scales++ = std::byte(scale);
       if (!weights) continue;
@@ -261,8 +250,7 @@ void SynthWeights::fill_fp8(const Source& s, int64_t begin, int64_t end, std::by
 
 // Routed experts, by far most of the bytes: codes come from a table of the distribution that quantisation
 // would give, and the scale from the distribution of a block's largest value, so that no float is ever made.
-void SynthWeights::fill_fp4(const Source& s, int64_t begin, int64_t end, std::byte* weights,
-                            std::byte* scales) const {
+void SynthWeights::fill_fp4(const Source& s, int64_t begin, int64_t end, std::byte* weights, std::byte* scales) const {
   const std::vector<uint8_t>& codes = fp4_codes();
   const std::array<int, 256>& maximum = maximum_table();
   const int limit = int(std::lround(steps * std::log2(6.0)));
@@ -273,8 +261,7 @@ void SynthWeights::fill_fp4(const Source& s, int64_t begin, int64_t end, std::by
   for (int64_t row = begin; row < end; ++row) {
     if (row / block != levels_of) {
       levels_of = row / block;
-      for (int64_t g = 0; g < groups; ++g)
-        levels[size_t(g)] = gain + block_level(s.key, levels_of * groups + g);
+      for (int64_t g = 0; g < groups; ++g) levels[size_t(g)] = gain + block_level(s.key, levels_of * groups + g);
     }
     const uint64_t key = random_bits(s.key, uint64_t(row));
     const bool zero = row == s.zero_row;

@@ -37,12 +37,9 @@ class SynthWeights {
   void float_row(const Source& source, int64_t row, float* out) const;
   // Column 0 of a linear of this name that reads the residual stream, scaled to length 1.
   std::vector<float> first_column_direction(const std::string& base, int64_t rows, bool block_levels) const;
-  void fill_fp8(const Source& source, int64_t begin, int64_t end, std::byte* weights,
-                std::byte* scales) const;
-  void fill_fp4(const Source& source, int64_t begin, int64_t end, std::byte* weights,
-                std::byte* scales) const;
-  void fill_table(const Source& source, int64_t begin, int64_t end, std::byte* weights,
-                  std::byte* scales) const;
+  void fill_fp8(const Source& source, int64_t begin, int64_t end, std::byte* weights, std::byte* scales) const;
+  void fill_fp4(const Source& source, int64_t begin, int64_t end, std::byte* weights, std::byte* scales) const;
+  void fill_table(const Source& source, int64_t begin, int64_t end, std::byte* weights, std::byte* scales) const;
 
   const V41Config& config_;
   const std::vector<ExpectedTensor>& inventory_;
