@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 BUILD := build/$(PRESET)
 
-.PHONY: build test bench lint format install clean help
+.PHONY: build test bench lint format docs install clean help
 
 build: ## compile into build/$(PRESET); the binary is build/$(PRESET)/hadal
 	cmake --preset $(PRESET)
@@ -18,6 +18,9 @@ bench: build ## the built-in benchmark on the small model configuration
 
 lint: ## clang-format and clang-tidy over what changed
 	scripts/lint.sh --no-packages
+
+docs: build ## bring docs/command-line.md up to date with the help texts
+	scripts/check-cli-docs.sh $(BUILD)/hadal --update
 
 format: ## rewrite sources into the project's format
 	scripts/lint.sh --no-packages --format-only --fix

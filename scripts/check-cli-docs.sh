@@ -1,32 +1,64 @@
 #!/usr/bin/env bash
-# docs/command-line.md and the help texts of the binary must name the same subcommands and the same flags.
-# In the page, a subcommand has a heading "## hadal NAME", and a flag is the first cell of a table row: | `--flag` ... |.
-# usage: scripts/check-cli-docs.sh BINARY
+# docs/command-line.md holds what the help texts say, between "<!-- help NAME -->" and "<!-- end -->"; the words around
+# these blocks are written by hand. Checks that the blocks are current, or writes them.
+# usage: scripts/check-cli-docs.sh BINARY [--update]
 set -euo pipefail
-binary=$(realpath "${1:?usage: scripts/check-cli-docs.sh BINARY}")
+binary=$(realpath "${1:?usage: scripts/check-cli-docs.sh BINARY [--update]}")
+mode=${2:-}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 page=docs/command-line.md
 
-subcommands_of() { "$binary" --help | awk '/^Subcommands:/ { on = 1; next } /^[^ ]/ { on = 0 } on && /^  [a-z]/ { print $1 }' | sort; }
-# Only the name column counts: "  -o,--out TEXT   description".
-flags_of() { "$binary" $1 --help | awk '/^  +-/ { print $1 }' | grep -oE -- '--[a-z][a-z0-9-]*' | grep -vxE -- '--help|--help-all' | sort -u || true; }
-documented_subcommands() { sed -n 's/^## hadal \([a-z-]*\)$/\1/p' "$page" | sort; }
-# The flags of one section; the introduction (before the first "## hadal") has the name "".
-documented_flags() {
-  awk -v want="$1" '/^## / { now = ($0 ~ /^## hadal /) ? substr($0, 10) : "-" } BEGIN { now = "" } now == want && /^\| *`-/ { split($0, cell, "|"); print cell[2] }' "$page" |
-    grep -oE -- '--[a-z][a-z0-9-]*' | grep -vxE -- '--help|--help-all' | sort -u || true
+subcommands() { "$binary" --help | awk '/^Subcommands:/ { on = 1; next } /^[^ ]/ { on = 0 } on && /^  [a-z]/ { print $1 }'; }
+
+# The block of one help text. CLI11 prints "  name      description", and a long name on a line of its own.
+block() {
+  "$binary" $1 --help | awk -v name="$1" '
+    function flush() {
+      if (item == "") return
+      gsub(/\|/, "\\|", item); gsub(/\|/, "\\|", text)
+      sub(/UINT:UINT/, "UINT", item); sub(/INT:INT/, "INT", item); sub(/FLOAT:FLOAT/, "FLOAT", item)
+      if (item ~ /--threads/) sub(/=[0-9]+$/, "", item)  # depends on the machine
+      if (item !~ /^(-h,)?--help/) { if (!rows++) print "\n| | |\n| --- | --- |"; print "| `" item "` | " text " |" }
+      item = ""; text = ""
+    }
+    BEGIN { print "<!-- help " name " -->" }
+    /^Subcommands:/ { flush(); skip = 1; next }
+    skip && /^ / { next }
+    skip && /^$/ { next }
+    /^[^ ].*:$/ { flush(); skip = 0; next }
+    /^Usage: / { sub(/^Usage: /, ""); sub(/^[^ ]*\/hadal/, "hadal"); print "\n    " $0; next }
+    /^  [^ ]/ {
+      flush()
+      line = substr($0, 3)
+      if (match(line, /  +/)) { item = substr(line, 1, RSTART - 1); text = substr(line, RSTART + RLENGTH) } else item = line
+      next
+    }
+    /^   +[^ ]/ { sub(/^ +/, ""); text = text (text == "" ? "" : " ") $0; next }
+    NF && !seen++ { print }
+    END { flush(); print "<!-- end -->" }'
 }
 
-bad=0
-compare() {  # WHAT HELP PAGE
-  local only
-  only=$(comm -23 <(echo "$2") <(echo "$3") | xargs); [[ -z $only ]] || { echo "$1: in the help text, not in $page: $only"; bad=1; }
-  only=$(comm -13 <(echo "$2") <(echo "$3") | xargs); [[ -z $only ]] || { echo "$1: in $page, not in the help text: $only"; bad=1; }
-}
-compare "subcommands" "$(subcommands_of)" "$(documented_subcommands)"
-compare "hadal" "$(flags_of '')" "$(documented_flags '')"
-for name in $(subcommands_of); do
-  compare "hadal $name" "$(flags_of "$name")" "$(documented_flags "$name")"
+new=$(mktemp); trap 'rm -f "$new"' EXIT
+names=$(subcommands)
+awk '/^<!-- help / { print "@" $0; skip = 1; next } /^<!-- end -->/ { skip = 0; next } !skip' "$page" |
+  while IFS= read -r line; do
+    if [[ $line == "@<!-- help"* ]]; then
+      name=${line#@<!-- help }; name=${name%-->}; name=${name% }
+      if [[ -z $name ]] || grep -qx -- "$name" <<<"$names"; then block "$name"; else echo "(\`hadal $name\` is gone)"; fi
+    else
+      printf '%s\n' "$line"
+    fi
+  done >"$new"
+for name in $names; do
+  grep -q "^<!-- help $name -->" "$new" || { printf '\n## hadal %s\n' "$name"; block "$name"; } >>"$new"
 done
-((bad)) || echo "$page names every subcommand and flag."
-exit $bad
+
+if [[ $mode == --update ]]; then
+  cp "$new" "$page"
+elif ! diff -u "$page" "$new"; then
+  echo
+  echo "$page is out of date: scripts/check-cli-docs.sh $binary --update"
+  exit 1
+else
+  echo "$page says what the help texts say."
+fi
