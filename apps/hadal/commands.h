@@ -6,6 +6,7 @@
 namespace hadal {
 
 void add_inspect(CLI::App& app);
+void add_selftest(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_tokenize(CLI::App& app);
 

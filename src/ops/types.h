@@ -16,7 +16,8 @@ enum class WeightFormat : uint8_t {
   mxfp4,        // e2m1 [n, k/2] (low nibble = even column), ue8m0 [n, k/32]
 };
 
-// A matrix [n, k] as published, y = W x. `data` and `scale` are in the backend's memory.
+// A matrix [n, k] as published, y = W x; k is a multiple of 32, n is anything. `data` and `scale` are in the backend's
+// memory.
 struct Weight {
   WeightFormat format = WeightFormat::bf16;
   int n = 0;

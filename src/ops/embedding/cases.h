@@ -12,7 +12,7 @@ struct EmbeddingCase {
 inline constexpr EmbeddingCase kEmbeddingCases[] = {
     {"no rows", 0, 4, 32, 64},
     {"one row", 1, 4, 32, 64},
-    {"two copies, odd width", 3, 2, 7, 33},
+    {"two copies, odd multiple of 32", 3, 2, 7, 96},
     {"more rows than tokens", 70, 4, 11, 128},
     {"release width", 17, 4, 300, 5120},
 };

@@ -11,7 +11,7 @@ struct HeadCase {
 };
 inline constexpr HeadCase kHeadCases[] = {
     {"no rows", 0, 64, 64},         {"one row", 1, 512, 128},
-    {"odd vocabulary", 3, 517, 96}, {"width that no vector divides", 2, 33, 75},
+    {"odd vocabulary", 3, 517, 96}, {"odd multiple of 32", 2, 33, 160},
     {"many rows", 37, 130, 64},     {"release width", 5, 1000, 5120},
 };
 

@@ -21,7 +21,7 @@ inline constexpr HyperConnectionCase kHyperConnectionCases[] = {
     {.name = "one row", .rows = 1, .copies = 4, .d = 64},
     {.name = "first site of the model: no y", .rows = 5, .copies = 4, .d = 96, .y = false},
     {.name = "in place", .rows = 9, .copies = 4, .d = 128, .in_place = true},
-    {.name = "odd width", .rows = 3, .copies = 4, .d = 37},
+    {.name = "odd multiple of 32", .rows = 3, .copies = 4, .d = 224},
     {.name = "two copies", .rows = 3, .copies = 2, .d = 64},
     {.name = "a suffix of the rows", .rows = 6, .copies = 4, .d = 64, .mapped = true},
     {.name = "write only", .rows = 6, .copies = 4, .d = 64, .norm = false, .mix = false},
@@ -40,7 +40,7 @@ struct TapCase {
 inline constexpr TapCase kTapCases[] = {
     {"no rows", 0, 4, 64, 3},
     {"one row", 1, 4, 64, 3},
-    {"mapped rows, odd width", 5, 4, 37, 2, true},
+    {"mapped rows", 5, 4, 96, 2, true},
     {"release width", 3, 4, 5120, 3, true},
 };
 

@@ -20,7 +20,7 @@ inline constexpr RouterCase kRouterCases[] = {
     {"one expert of one", 2, 1, 1, 64},
     {"image rows", 9, 16, 3, 64, true},
     {"ties", 33, 16, 5, 64, true, true},
-    {"odd counts", 5, 37, 7, 75},
+    {"odd counts", 5, 37, 7, 224},
     {"logits beyond the softplus branch", 6, 24, 6, 64, false, false, 12},
     {"temperature", 4, 16, 3, 64, false, false, 1.5, 0.5f},
     {"many rows", 130, 128, 3, 64, true},

@@ -47,11 +47,13 @@ class Test final : public OperatorCase {
 
   void compare(Numerics numerics, const Outputs& expected, const Outputs& actual, Report& report) const override {
     // A score's absolute error is its probability's relative error; keys are of size 1.1, so scores of size q_gain * 1.1.
+    // The exponent's argument runs up to the distance between scores and sink, and is rounded in units of its size.
+    const Tolerance exponent = random_error(kUnitF32 * (4 * c_.q_gain + std::fabs(c_.sink)));
     const Tolerance probability = sum(c_.head_dim) * (1.1 * c_.q_gain) + rounded(numerics);
     const int keys = c_.window + c_.topk + 64;
     // Rounded once per head, and the rotated channels again, where a value also moves to its partner.
     compare_values(report, "o", reshape(expected.at("o"), c_.head_dim), reshape(actual.at("o"), c_.head_dim),
-                   probability + sum(keys) + rounded(numerics) + stored(numerics));
+                   exponent + probability + sum(keys) + rounded(numerics) + stored(numerics));
   }
 
   Work work() const override {

@@ -12,8 +12,8 @@ namespace hadal::testing {
 inline constexpr uint64_t kTestSeed = 20261129;
 
 inline void expect_cpu_matches_reference(Cases (*make)(uint64_t seed)) {
-  const Device cpu{&cpu_operators(),
-                   [](Numerics numerics) { return std::make_unique<CpuContext>(numerics, /*threads=*/2); }};
+  const Device cpu{.operators = &cpu_operators(),
+                   .context = [](Numerics numerics) { return std::make_unique<CpuContext>(numerics, /*threads=*/2); }};
   for (const CaseResult& result : run_cases(make(kTestSeed), cpu))
     EXPECT_TRUE(result.passed) << result.name << " (" << to_string(result.numerics) << "): " << result.message;
 }

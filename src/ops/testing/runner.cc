@@ -20,7 +20,8 @@ std::string run(const OperatorCase& test, const Operators& operators, Context& c
 }  // namespace
 
 Device reference_device() {
-  return {&reference_operators(), [](Numerics numerics) { return std::make_unique<HostContext>(numerics); }};
+  return {.operators = &reference_operators(),
+          .context = [](Numerics numerics) { return std::make_unique<HostContext>(numerics); }};
 }
 
 CaseResult run_case(const OperatorCase& test, const Operators& operators, Context& context) {
@@ -46,9 +47,8 @@ CaseResult run_case(const OperatorCase& test, const Operators& operators, Contex
 
 std::vector<CaseResult> run_cases(const Cases& cases, const Device& device) {
   std::vector<CaseResult> results;
-  for (const Numerics numerics : {Numerics::fp32, Numerics::bf16, Numerics::official}) {
+  for (const Numerics numerics : device.modes) {
     const std::unique_ptr<Context> context = device.context(numerics);
-    if (numerics == Numerics::fp32 && context->activation_type() != DType::f32) continue;
     for (const auto& test : cases) results.push_back(run_case(*test, *device.operators, *context));
   }
   return results;

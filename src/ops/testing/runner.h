@@ -22,6 +22,7 @@ const std::vector<OperatorCases>& operator_cases();
 struct Device {
   const Operators* operators = nullptr;
   std::function<std::unique_ptr<Context>(Numerics)> context;
+  std::vector<Numerics> modes = {Numerics::fp32, Numerics::bf16, Numerics::official};
 };
 Device reference_device();
 
@@ -36,7 +37,7 @@ struct CaseResult {
 // Runs one case on the context and on the reference. An exception is a failure.
 CaseResult run_case(const OperatorCase& test, const Operators& operators, Context& context);
 
-// Every case in every numeric mode that the device has: fp32 needs fp32 activations.
+// Every case in every numeric mode of the device.
 std::vector<CaseResult> run_cases(const Cases& cases, const Device& device);
 
 }  // namespace hadal::testing
