@@ -33,17 +33,18 @@ hadal=build/release/hadal
 
 step "A first run"
 show() { printf '    $ %s\n' "$*"; "$@"; }
-if [[ -f models/hadal-tiny/tokenizer.json && -f models/hadal-tiny/config.json ]]; then
+if [[ -f models/hadal-tiny/tokenizer.json ]] && compgen -G 'models/hadal-tiny/*.safetensors' >/dev/null; then
   say "models/hadal-tiny is a very small model of the same architecture that comes with the source."
-  show $hadal run models/hadal-tiny --prompt "Once upon a time" --max-tokens 60
   model=models/hadal-tiny
+  show $hadal run $model --prompt "Once upon a time" --max-tokens 60 --seed 1
 else
   say "No trained model comes with this version: a random one is written first. Its answer has no meaning, its arithmetic does."
   model=build/demo-model
   rm -rf $model
-  show $hadal synth configs/v41-mini.json $model
+  show $hadal synth tests/goldens/v41-a/config.json $model
   show $hadal run $model --ids 0,17,42,7 --max-tokens 8
 fi
+echo
 
 step "Done"
 say "What to try next:"
