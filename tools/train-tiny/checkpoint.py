@@ -9,7 +9,7 @@ import torch
 import quant
 from layers import EngramTable, Experts, Fp8
 
-SHARD_BYTES = 7_000_000
+SHARD_BYTES = 10_000_000
 
 
 def kinds(*modules):

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import quant
-from layers import Bf16, Fp8, Norm, angles, collapse, fused, rms
+from layers import Bf16, Fp8, Norm, angles, collapse, fused, lookup, rms
 from model import Block
 
 
@@ -64,7 +64,7 @@ class DSpark(nn.Module):
         pre[..., 0] = 1
         for stage in self.mtp:
             at = stage.attn
-            ring = at.latent(x, main_cos, main_sin)[:, back.clamp_min(0)]
+            ring = at.latent(x, main_cos, main_sin).index_select(1, back.clamp_min(0).flatten()).unflatten(1, back.shape)
 
             def attention(y, at=at, ring=ring):
                 _, q = at.queries(y, cos, sin)
@@ -79,7 +79,7 @@ class DSpark(nn.Module):
 
     def markov(self, ids, dtype):
         m = self.mtp[-1].markov_head
-        return F.embedding(ids, m.embed.weight).to(torch.bfloat16).to(dtype)
+        return lookup(m.embed.weight, ids, dtype)
 
     def confidence(self, xh, e):
         """logit of P(draft accepted | earlier ones accepted)"""

@@ -35,6 +35,12 @@ def fp8_weight(w, dtype):
 
 
 @fused
+def lookup(table, ids, dtype):
+    """Rows of a table published as BF16."""
+    return F.embedding(ids, table).to(torch.bfloat16).to(dtype)
+
+
+@fused
 def fp4_weight(w, dtype):
     return quant.mxfp4(w).to(dtype)
 
@@ -140,44 +146,53 @@ class Hyper(nn.Module):
 
 
 # ---------------------------------------------------------------------------------------------- attention
-SINK_SLOTS = 8        # one real; the rest pad the key count to a multiple of 8 for the fused attention kernel
+def attend(q, kv, mask, sink):
+    """As written in the specification. q [B,T,H,d], kv [B,S,d] (keys = values), mask [B,T,S]."""
+    s = torch.einsum("bthd,bsd->bhts", q, kv).float() * q.shape[-1] ** -0.5
+    s = s.masked_fill(~mask.unsqueeze(1), float("-inf"))
+    m = s.amax(-1, keepdim=True).clamp_min(-1e30)
+    e = torch.exp(s - m)
+    z = e.sum(-1, keepdim=True) + torch.exp(sink.view(1, -1, 1, 1) - m)
+    return torch.einsum("bhts,bsd->bthd", (e / z).to(q.dtype), kv)
 
 
-def attention_bias(mask, dtype):
-    """mask [B,T,S] -> additive [B,1,T,8+S] with a sink column in front. Built once per selection."""
-    head = torch.zeros(mask.shape[:2] + (SINK_SLOTS,), dtype=torch.bool, device=mask.device)
-    head[..., 0] = True
-    full = torch.cat([head, mask], -1)
-    return torch.zeros(full.shape, dtype=dtype, device=mask.device).masked_fill_(~full, float("-inf")).unsqueeze(1)
+def local_keys(kv, w):
+    """[B,T,d] -> [B,T/w,2w,d]: the keys that a block of w queries can see through a window of w."""
+    own = kv.unflatten(1, (-1, w))
+    return torch.cat([F.pad(own, (0, 0, 0, 0, 1, 0))[:, :-1], own], 2)
 
 
 @fused
-def sink_operands(q, kv, sink):
-    """The sink becomes an ordinary key with value 0: an extra channel holds sink/scale in q and 1 in that key."""
+def attend_local(q, kv, local, sink):
+    """attend() for window layers with T a multiple of the window: 2w keys a query instead of T."""
     b, t, h, d = q.shape
-    extra = torch.zeros(b, t, h, 7, dtype=q.dtype, device=q.device)
-    col = (sink * d ** 0.5).to(q.dtype).view(1, 1, h, 1).expand(b, t, h, 1)
-    q2 = torch.cat([q, col, extra], -1).transpose(1, 2)
-    k2 = F.pad(kv, (0, 8, SINK_SLOTS, 0))
-    one = torch.zeros(k2.shape[1:], dtype=q.dtype, device=q.device)
-    one[0, d] = 1
-    return q2.contiguous(), (k2 + one).unsqueeze(1)
+    w = local.shape[-1] // 2
+    k = local_keys(kv, w)
+    s = torch.matmul(q.reshape(b, t // w, w * h, d), k.transpose(-1, -2)).view(b, t, h, 2 * w).float() * d ** -0.5
+    s = s.masked_fill(~local.unsqueeze(2), float("-inf"))
+    sink = sink.view(1, 1, h, 1)
+    m = torch.maximum(s.amax(-1, keepdim=True), sink).detach()
+    e = torch.exp(s - m)
+    p = (e / (e.sum(-1, keepdim=True) + torch.exp(sink - m))).to(q.dtype)
+    return torch.matmul(p.view(b, t // w, w * h, 2 * w), k).view(b, t, h, d)
 
 
-def attend(q, kv, mask, bias, sink):
-    """q [B,T,H,d], kv [B,S,d] (keys = values). float32: as written in the specification; otherwise fused."""
-    d = q.shape[-1]
-    if q.dtype == torch.float32:
-        s = torch.einsum("bthd,bsd->bhts", q, kv) * d ** -0.5
-        s = s.masked_fill(~mask.unsqueeze(1), float("-inf"))
-        m = s.amax(-1, keepdim=True).clamp_min(-1e30)
-        e = torch.exp(s - m)
-        z = e.sum(-1, keepdim=True) + torch.exp(sink.view(1, -1, 1, 1) - m)
-        return torch.einsum("bhts,bsd->bthd", e / z, kv)
-    q2, k2 = sink_operands(q, kv, sink)
-    k2 = k2.expand(-1, q.shape[2], -1, -1)
-    o = F.scaled_dot_product_attention(q2, k2, k2, attn_mask=bias.expand(-1, q.shape[2], -1, -1), scale=d ** -0.5)
-    return o[..., :d].transpose(1, 2)
+@fused
+def attend_selected(q, kv, local, entries, selected, sink):
+    """attend() over the window and the selected entries; all heads of all queries share one product per sequence."""
+    b, t, h, d = q.shape
+    w = local.shape[-1] // 2
+    k = local_keys(kv, w)
+    s = torch.matmul(q.reshape(b, t // w, w * h, d), k.transpose(-1, -2)).view(b, t, h, 2 * w).float() * d ** -0.5
+    g = torch.matmul(q.reshape(b, t * h, d), entries.transpose(-1, -2)).view(b, t, h, -1).float() * d ** -0.5
+    s = s.masked_fill(~local.unsqueeze(2), float("-inf"))
+    g = g.masked_fill(~selected.unsqueeze(2), float("-inf"))
+    sink = sink.view(1, 1, h, 1)
+    m = torch.maximum(torch.maximum(s.amax(-1, keepdim=True), g.amax(-1, keepdim=True)), sink).detach()
+    e, f = torch.exp(s - m), torch.exp(g - m)
+    z = e.sum(-1, keepdim=True) + f.sum(-1, keepdim=True) + torch.exp(sink - m)
+    o = torch.matmul((e / z).to(q.dtype).view(b, t // w, w * h, 2 * w), k).view(b, t, h, d)
+    return o + torch.matmul((f / z).to(q.dtype).view(b, t * h, -1), entries).view(b, t, h, d)
 
 
 @fused
@@ -203,14 +218,20 @@ def attention_out(o, cos, sin, wo_a, wo_b, groups: int):
 
 
 # ---------------------------------------------------------------------------------------------- experts
+def first_k(v, k):
+    """bool mask of the k largest, ties to the lower index. Counting the better ones beats a sort for a dozen values."""
+    i = torch.arange(v.shape[-1], device=v.device)
+    mine, other = v.unsqueeze(-1), v.unsqueeze(-2)
+    return ((other > mine) | ((other == mine) & (i < i.unsqueeze(-1)))).sum(-1) < k
+
+
 @fused
 def moe(x, gate, bias, w13, w2, topk: int, route_scale: float, limit: float):
     """All experts on all tokens, unselected ones with weight 0: with 12 experts of width 96 one dense product is faster
     than sorting tokens. w13 [2,E+1,I,D], w2 [E+1,D,I]; the shared expert is the last one, with weight 1.
     Returns output, the share of tokens of each expert, and the balance loss."""
     s = torch.sqrt(F.softplus(F.linear(x.float(), quant.bf16_weight(gate))))
-    ids = torch.topk(s.detach() + bias, topk, -1).indices
-    chosen = torch.zeros_like(s).scatter(-1, ids, 1.0)
+    chosen = first_k(s.detach() + bias, topk).to(s.dtype)
     w = s * chosen
     w = w / (w.sum(-1, keepdim=True) + 1e-20) * route_scale
     n, inter = w13.shape[1], w13.shape[2]
@@ -287,7 +308,7 @@ def engram_rows(table, rows):
 class EngramTable(nn.Module):
     def __init__(self, rows, dim):
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(rows, dim))
+        self.weight = nn.Parameter(torch.randn(rows, dim) * 0.5)
 
 
 class Engram(nn.Module):
@@ -295,7 +316,7 @@ class Engram(nn.Module):
         super().__init__()
         self.primes, self.multipliers, self.per = primes, multipliers, t.engram_n_heads
         self.embed = EngramTable(sum(primes), t.engram_head_dim)
-        self.wkv = Fp8((t.hc_mult + 1) * t.hidden_size, len(primes) * t.engram_head_dim, 0.5)
+        self.wkv = Fp8((t.hc_mult + 1) * t.hidden_size, len(primes) * t.engram_head_dim, 0.3)
         self.q_weight = nn.Parameter(torch.ones(t.hc_mult, t.hidden_size))
         self.k_weight = nn.Parameter(torch.ones(t.hc_mult, t.hidden_size))
 

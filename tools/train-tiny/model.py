@@ -11,9 +11,9 @@ from torch import nn
 
 import quant
 from config import engram_multipliers, engram_primes
-from layers import (Bf16, Engram, Fp8, Hyper, Moe, Norm, angles, attend, attention_bias, attention_out, collapse,
-                    fp8_weight, fused, inverse_frequencies, low_rank_query, query, rms, rotate, site_in, site_out,
-                    window_latent)
+from layers import (Bf16, Engram, Fp8, Hyper, Moe, Norm, angles, attend, attend_local, attend_selected, attention_out,
+                    collapse, fp8_weight, fused, inverse_frequencies, lookup, low_rank_query, query, rms, rotate, site_in,
+                    site_out, window_latent)
 
 
 @dataclass
@@ -21,19 +21,17 @@ class Step:
     """What the layers of one forward pass share."""
     positions: torch.Tensor                 # [T]
     doc: torch.Tensor                       # [B,T]
-    window: torch.Tensor                    # [B,T,T] bool
+    window: torch.Tensor                    # [B,T,T] bool; blocked: [B,T,2W], see attend_local
     rope: dict                              # ratio > 0 -> (cos, sin)
     dense: bool = False                     # attend to every visible entry (warm-up of the indexer)
     loss_rows: torch.Tensor = None          # query rows on which the indexer learns; None: no indexer loss
+    blocked: bool = False                   # the fast attention; needs T to be a multiple of the window
     sinkhorn: int = 20
-    window_bias: torch.Tensor = None
     entries: torch.Tensor = None            # published by the last KV source: [B,N,hd], keys, ratio, visibility
     index_keys: torch.Tensor = None
     ratio: int = 0
     visible: torch.Tensor = None
-    selected: torch.Tensor = None           # published by the last index source: [B,T,N] bool, and the masks made of it
-    mask: torch.Tensor = None
-    bias: torch.Tensor = None
+    selected: torch.Tensor = None           # published by the last index source: [B,T,N] bool
     candidates: torch.Tensor = None         # [B,T,N] bool, from the candidate source
     index_losses: list = field(default_factory=list)
     trace: dict = None
@@ -157,10 +155,10 @@ class Attention(nn.Module):
         w = (ix.weights_proj(x.detach()) * ix.factor).to(x.dtype)
         if s.loss_rows is not None:
             rows = s.loss_rows
-            visible = s.visible[:, rows]
+            visible = s.visible.index_select(1, rows)
             with torch.no_grad():
-                target = entry_attention(q.detach()[:, rows], s.entries.detach(), visible)
-            got = index_scores(iq[:, rows], w[:, rows], s.index_keys).masked_fill(~visible, -1e9).log_softmax(-1)
+                target = entry_attention(q.detach().index_select(1, rows), s.entries.detach(), visible)
+            got = index_scores(iq.index_select(1, rows), w.index_select(1, rows), s.index_keys).masked_fill(~visible, -1e9).log_softmax(-1)
             kl = (target * (target.clamp_min(1e-9).log() - got) * visible).sum(-1)
             some = visible.any(-1)
             s.index_losses.append((kl * some).sum() / some.sum().clamp_min(1))
@@ -176,8 +174,6 @@ class Attention(nn.Module):
                 s.selected = keep_top(scores, ix.topk)
         if s.trace is not None:
             s.trace[f"layers.{self.layer}.selected"] = s.selected
-        s.mask = torch.cat([s.window, s.selected], -1)
-        s.bias = attention_bias(s.mask, x.dtype) if x.dtype != torch.float32 else None
 
     def candidate_entries(self, scores, s):
         size, n = self.t.candidate_block_size, scores.shape[-1]
@@ -192,13 +188,16 @@ class Attention(nn.Module):
         qr, q = self.queries(x, cos, sin)
         kv = self.latent(x, cos, sin)
         if self.ratio == 0:
-            o = attend(q, kv, s.window, s.window_bias, self.attn_sink)
+            o = (attend_local if s.blocked else attend)(q, kv, s.window, self.attn_sink)
         else:
             if self.owner:
                 self.publish_entries(x, s)
             if self.source:
                 self.select(x, qr, q, s)
-            o = attend(q, torch.cat([kv, s.entries], 1), s.mask, s.bias, self.attn_sink)
+            if s.blocked:
+                o = attend_selected(q, kv, s.window, s.entries, s.selected, self.attn_sink)
+            else:
+                o = attend(q, torch.cat([kv, s.entries], 1), torch.cat([s.window, s.selected], -1), self.attn_sink)
         return self.output(o, cos, sin)
 
 
@@ -248,7 +247,7 @@ class Model(nn.Module):
         self.dtype = torch.float32
 
     def embedding(self, ids):
-        return F.embedding(ids, self.embed.weight).to(torch.bfloat16).to(self.dtype)
+        return lookup(self.embed.weight, ids, self.dtype)
 
     def engram_tokens(self, ids, doc):
         """[B,T,n]: compressed ids of positions p, p-1, ...; the pad id before the start of the document."""
@@ -262,16 +261,20 @@ class Model(nn.Module):
             out.append(torch.where(same, back, self.t.engram_pad_token_id))
         return torch.stack(out, -1)
 
-    def step(self, ids, doc=None, **options):
+    def step(self, ids, doc=None, blocked=False, **options):
         b, n = ids.shape
+        w = self.t.sliding_window
         pos = torch.arange(n, device=ids.device)
         doc = torch.zeros_like(ids) if doc is None else doc
-        back = pos.unsqueeze(1) - pos
-        window = ((back >= 0) & (back < self.t.sliding_window)) & (doc.unsqueeze(1) == doc.unsqueeze(2))
-        s = Step(pos, doc, window, {True: angles(self.inv_yarn, pos), False: angles(self.inv_plain, pos)}, **options)
-        if self.dtype != torch.float32:
-            s.window_bias = attention_bias(window, self.dtype)
-        return s
+        if blocked:
+            keys = (pos // w * w - w).unsqueeze(1) + torch.arange(2 * w, device=ids.device)            # [T,2W]
+            same = doc[:, keys.clamp_min(0)] == doc.unsqueeze(2)
+        else:
+            keys, same = pos.unsqueeze(0), doc.unsqueeze(1) == doc.unsqueeze(2)
+        back = pos.unsqueeze(1) - keys
+        window = (back >= 0) & (back < w) & (keys >= 0) & same
+        rope = {True: angles(self.inv_yarn, pos), False: angles(self.inv_plain, pos)}
+        return Step(pos, doc, window, rope, blocked=blocked, **options)
 
     def forward(self, ids, s):
         """Final normed hidden [B,T,D] and main_hidden [B,T,3D], the conditioning of DSpark."""
