@@ -34,11 +34,7 @@ usage() { awk 'NR > 1 && /^#/ { sub(/^# ?/, ""); print; next } NR > 1 { exit }' 
 # ---- packages ---------------------------------------------------------------------------------------------------------
 installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
-as_root() {
-  if [[ $(id -u) == 0 ]]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
-    die "installing packages needs root, and there is no sudo" "Run this script as root once, or install: ${MISSING[*]}"
-  fi
-}
+as_root() { if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi; }
 
 # install_packages NAME...: installs what is missing. Asks the network nothing when all is there.
 install_packages() {
@@ -58,7 +54,13 @@ install_packages() {
     die "Boost 1.74 headers are installed; Hadal needs 1.81, and Debian allows one of the two" \
         "If nothing else on this machine needs them:  apt-get remove libboost1.74-dev" \
         "(libraries of programs that use Boost stay; only headers go). Then run this script again." \
-        "If they must stay: put Boost 1.81 or newer elsewhere, pass -DBoost_ROOT=DIR to cmake, and use --no-packages."
+        "If they must stay: unpack Boost 1.81 or newer elsewhere, and build with" \
+        "  cmake --preset release -DBoost_ROOT=DIR && cmake --build --preset release"
+  fi
+  if [[ $(id -u) != 0 ]]; then
+    command -v sudo >/dev/null || die "packages are missing, you are not root, and there is no sudo" \
+      "Have these installed, or run this script once as root:" "  apt-get install --no-install-recommends ${MISSING[*]}"
+    sudo -v || die "sudo refused"
   fi
   say "Installing ${#MISSING[@]} of $# Debian packages: ${MISSING[*]}"
   local log; log=$(mktemp "${TMPDIR:-/tmp}/hadal-packages.XXXXXX")
