@@ -1,7 +1,9 @@
 // Packed rows of the caches, and the three quantisers that are part of the model function (spec 3.1, 10.5).
 //
 // A row of `dim` values is stored as its codes followed by its scales. The stored grid is the one that the model
-// rounds to, so packing loses nothing: unpack(pack(x)) is the rounded x, and pack(unpack(row)) == row.
+// rounds to, so packing loses nothing: unpack(pack(x)) is the rounded x. A rounded row that is packed again keeps its
+// values under Q1 and Q2, though maybe as half the scale and codes twice as large; under Q3 it may not, where the scale
+// is subnormal: entries are never packed again (spec 10.12).
 #pragma once
 
 #include <cstddef>
