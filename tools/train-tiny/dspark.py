@@ -5,7 +5,7 @@ from torch import nn
 
 import quant
 from layers import Bf16, Fp8, Norm, angles, collapse, fused, lookup, rms
-from model import Block
+from model import Block, first_copy
 
 
 @fused
@@ -60,15 +60,14 @@ class DSpark(nn.Module):
         cos, sin = (v.reshape(a * k, -1) for v in angles(model.inv_plain, pos))
         main_cos, main_sin = angles(model.inv_plain, torch.arange(n, device=doc.device))
         h = model.embedding(ids.flatten(1)).unsqueeze(2).expand(-1, -1, 4, -1).contiguous()
-        pre = torch.zeros(b, a * k, 4, device=doc.device)
-        pre[..., 0] = 1
+        pre = first_copy(ids.flatten(1))
         for stage in self.mtp:
             at = stage.attn
             ring = at.latent(x, main_cos, main_sin).index_select(1, back.clamp_min(0).flatten()).unflatten(1, back.shape)
 
             def attention(y, at=at, ring=ring):
-                _, q = at.queries(y, cos, sin)
-                own = at.latent(y, cos, sin).unflatten(1, (a, k))
+                _, q, own = at.project(y, cos, sin)
+                own = own.unflatten(1, (a, k))
                 o = draft_attention(q.unflatten(1, (a, k)), ring, own, ring_mask, at.attn_sink)
                 return at.output(o.flatten(1, 2), cos, sin)
             h, pre = stage(h, pre, attention, sinkhorn)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import quant
+from sinkhorn import sinkhorn
 
 COMPILE = False
 
@@ -29,18 +30,15 @@ def fused(fn):
     return call
 
 
-@fused
 def fp8_weight(w, dtype):
     return quant.fp8_block(w).to(dtype)
 
 
-@fused
 def lookup(table, ids, dtype):
-    """Rows of a table published as BF16."""
-    return F.embedding(ids, table).to(torch.bfloat16).to(dtype)
+    """Rows of a table published as BF16. index_select: the gradient of F.embedding synchronises with the host."""
+    return table.index_select(0, ids.flatten()).unflatten(0, ids.shape).to(torch.bfloat16).to(dtype)
 
 
-@fused
 def fp4_weight(w, dtype):
     return quant.mxfp4(w).to(dtype)
 
@@ -106,19 +104,19 @@ def angles(inv, positions):
 
 # ---------------------------------------------------------------------------------------------- hyper-connections
 @fused
-def site_in(h, pre_prev, fn, scale, base, norm, iters: int):
-    """Input of one site (attention or experts) and its mixing weights. h [B,T,4,D]; `pre_prev` is one site older."""
+def mixes(h, pre_prev, fn, scale, base, norm):
     v = h.flatten(-2).float()
     m = F.linear(v, fn) * torch.rsqrt(v.square().mean(-1, keepdim=True) + 1e-20)
     pre = torch.sigmoid(m[..., 0:4] * scale[0] + base[0:4]) + 1e-6
     post = 2 * torch.sigmoid(m[..., 4:8] * scale[1] + base[4:8])
-    c = (m[..., 8:24] * scale[2] + base[8:24]).unflatten(-1, (4, 4))
-    c = torch.softmax(c, -1) + 1e-6
-    c = c / (c.sum(-2, keepdim=True) + 1e-6)
-    for _ in range(iters - 1):
-        c = c / (c.sum(-1, keepdim=True) + 1e-6)
-        c = c / (c.sum(-2, keepdim=True) + 1e-6)
-    return rms(collapse(h, pre_prev), norm), pre, post, c
+    z = (m[..., 8:24] * scale[2] + base[8:24]).unflatten(-1, (4, 4))
+    return rms(collapse(h, pre_prev), norm), pre, post, z
+
+
+def site_in(h, pre_prev, site, norm, iters):
+    """Input of one site (attention or experts) and its mixing weights. h [B,T,4,D]; `pre_prev` is one site older."""
+    x, pre, post, z = mixes(h, pre_prev, site.fn, site.scale, site.base, norm.weight)
+    return x, pre, post, sinkhorn(z, iters)
 
 
 def collapse(h, w):
@@ -196,18 +194,16 @@ def attend_selected(q, kv, local, entries, selected, sink):
 
 
 @fused
-def query(qr, w, cos, sin, heads: int):
-    return rotate(F.linear(qr, w).unflatten(-1, (heads, w.shape[0] // heads)), cos.unsqueeze(-2), sin.unsqueeze(-2))
-
-
-@fused
-def window_latent(x, w, norm, cos, sin):
+def latent(x, w, norm, cos, sin):
     return quant.fp8_32(rotate(rms(F.linear(x, w), norm), cos, sin))
 
 
 @fused
-def low_rank_query(x, w, norm):
-    return rms(F.linear(x, w), norm)
+def project(x, wq_a, q_norm, wq_b, wkv, kv_norm, cos, sin, heads: int):
+    """Low-rank query, queries [B,T,H,d], window latent."""
+    qr = rms(F.linear(x, wq_a), q_norm)
+    q = rotate(F.linear(qr, wq_b).unflatten(-1, (heads, wq_b.shape[0] // heads)), cos.unsqueeze(-2), sin.unsqueeze(-2))
+    return qr, q, quant.fp8_32(rotate(rms(F.linear(x, wkv), kv_norm), cos, sin))
 
 
 @fused
@@ -300,9 +296,8 @@ def engram_add(h, kv, qw, kw):
     return (f + g.unsqueeze(-1) * value).to(h.dtype)
 
 
-@fused
 def engram_rows(table, rows):
-    return quant.fp8_32(F.embedding(rows, table)).flatten(-2)
+    return quant.fp8_32(table.index_select(0, rows.flatten()).unflatten(0, rows.shape)).flatten(-2)
 
 
 class EngramTable(nn.Module):

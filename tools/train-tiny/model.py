@@ -12,8 +12,7 @@ from torch import nn
 import quant
 from config import engram_multipliers, engram_primes
 from layers import (Bf16, Engram, Fp8, Hyper, Moe, Norm, angles, attend, attend_local, attend_selected, attention_out,
-                    collapse, fp8_weight, fused, inverse_frequencies, lookup, low_rank_query, query, rms, rotate, site_in,
-                    site_out, window_latent)
+                    collapse, fp8_weight, fused, inverse_frequencies, latent, lookup, project, rms, rotate, site_in, site_out)
 
 
 @dataclass
@@ -46,7 +45,6 @@ class Compressor(nn.Module):
         self.norm = Norm(t.head_dim)
 
 
-@fused
 def compress_pair(x, wkv, wgate, norm):
     f = x.float()
     a = F.linear(f, quant.bf16_weight(wkv)).unflatten(1, (-1, 2))
@@ -55,22 +53,18 @@ def compress_pair(x, wkv, wgate, norm):
     return rms((w * a[:, :, 0] + (1 - w) * a[:, :, 1]).to(x.dtype), norm)
 
 
-@fused
 def compress_one(x, wkv, norm):
     return rms(F.linear(x, wkv.to(torch.bfloat16).to(x.dtype)), norm)
 
 
-@fused
 def entry(c, cos, sin):
     return quant.fp4_16(rotate(c, cos, sin))
 
 
-@fused
 def index_vector(x, cos, sin):
     return quant.fp4_32(rotate(x, cos, sin))
 
 
-@fused
 def index_scores(iq, w, keys):
     """[B,T,N]: sum over heads of w * relu(q . k); head by head, so that no [B,T,heads,N] tensor is kept."""
     s = 0
@@ -79,11 +73,13 @@ def index_scores(iq, w, keys):
     return s
 
 
-@fused
 def entry_attention(q, e, visible):
     """Mean over heads of the attention distribution over visible entries. q [B,R,H,d], e [B,N,d]."""
     s = torch.einsum("brhd,bnd->bhrn", q, e).float() * q.shape[-1] ** -0.5
     return torch.softmax(s.masked_fill(~visible.unsqueeze(1), -1e9), -1).mean(1)
+
+
+all_index_scores = fused(index_scores)
 
 
 class Indexer(nn.Module):
@@ -124,11 +120,12 @@ class Attention(nn.Module):
             self.indexer = Indexer(t, self.owner, self.source)
 
     def latent(self, x, cos, sin):
-        return window_latent(x, fp8_weight(self.wkv.weight, x.dtype), self.kv_norm.weight, cos, sin)
+        return latent(x, fp8_weight(self.wkv.weight, x.dtype), self.kv_norm.weight, cos, sin)
 
-    def queries(self, x, cos, sin):
-        qr = low_rank_query(x, fp8_weight(self.wq_a.weight, x.dtype), self.q_norm.weight)
-        return qr, query(qr, fp8_weight(self.wq_b.weight, x.dtype), cos, sin, self.t.num_attention_heads)
+    def project(self, x, cos, sin):
+        w = lambda m: fp8_weight(m.weight, x.dtype)
+        return project(x, w(self.wq_a), self.q_norm.weight, w(self.wq_b), w(self.wkv), self.kv_norm.weight, cos, sin,
+                       self.t.num_attention_heads)
 
     def output(self, o, cos, sin):
         return attention_out(o, cos, sin, fp8_weight(self.wo_a.weight, o.dtype), fp8_weight(self.wo_b.weight, o.dtype),
@@ -166,7 +163,7 @@ class Attention(nn.Module):
             s.selected = s.visible
         else:
             with torch.no_grad():
-                scores = index_scores(iq, w, s.index_keys).masked_fill(~s.visible, float("-inf"))
+                scores = all_index_scores(iq.detach(), w.detach(), s.index_keys.detach()).masked_fill(~s.visible, float("-inf"))
                 if self.layer == t.candidate_source_layer_id:
                     s.candidates = self.candidate_entries(scores, s)
                 elif s.candidates is not None and self.ratio == 1:
@@ -185,8 +182,7 @@ class Attention(nn.Module):
 
     def forward(self, x, s):
         cos, sin = s.rope[self.ratio > 0]
-        qr, q = self.queries(x, cos, sin)
-        kv = self.latent(x, cos, sin)
+        qr, q, kv = self.project(x, cos, sin)
         if self.ratio == 0:
             o = (attend_local if s.blocked else attend)(q, kv, s.window, self.attn_sink)
         else:
@@ -217,13 +213,19 @@ class Block(nn.Module):
     def forward(self, h, pre, attention, iters):
         """attention: function of the site's input. Returns the copies and the pre weights of the next site."""
         a, f = self.hc_attn, self.hc_ffn
-        x, pre_a, post, c = site_in(h, pre, a.fn, a.scale, a.base, self.attn_norm.weight, iters)
+        x, pre_a, post, c = site_in(h, pre, a, self.attn_norm, iters)
         h = site_out(h, attention(x), post, c)
-        x, pre_f, post, c = site_in(h, pre_a, f.fn, f.scale, f.base, self.ffn_norm.weight, iters)
+        x, pre_f, post, c = site_in(h, pre_a, f, self.ffn_norm, iters)
         return site_out(h, self.ffn(x), post, c), pre_f
 
 
-@fused
+def first_copy(ids):
+    """(1,0,0,0) for every token. Asks for a gradient like the later ones: one compiled variant less."""
+    pre = torch.zeros(ids.shape + (4,), device=ids.device)
+    pre[..., 0] = 1
+    return pre.requires_grad_() if torch.is_grad_enabled() else pre
+
+
 def final_norm(h, pre, w):
     return rms(collapse(h, pre), w)
 
@@ -279,8 +281,7 @@ class Model(nn.Module):
     def forward(self, ids, s):
         """Final normed hidden [B,T,D] and main_hidden [B,T,3D], the conditioning of DSpark."""
         h = self.embedding(ids).unsqueeze(2).expand(-1, -1, 4, -1).contiguous()
-        pre = torch.zeros(ids.shape + (4,), device=ids.device)
-        pre[..., 0] = 1
+        pre = first_copy(ids)
         tokens, taps = self.engram_tokens(ids, s.doc), []
         for l, layer in enumerate(self.layers):
             if l in self.t.dspark_target_layer_ids:

@@ -40,7 +40,7 @@ def token_loss(x, head, target, weight):
 
 
 @fused
-def draft_loss(x, markov, head, markov_head, teacher, conf, weight):
+def draft_loss(x, markov, head, markov_head, teacher, conf, w):
     """x, markov [B,A,K,.]; teacher [B,A,K,V] logits of the backbone at the same positions. Cross entropy against the
     backbone's distribution; the confidence head learns whether both have the same arg-max."""
     bf = lambda w: w.to(torch.bfloat16).to(x.dtype)
@@ -48,8 +48,6 @@ def draft_loss(x, markov, head, markov_head, teacher, conf, weight):
     t = teacher.float()
     ce = -(torch.softmax(t, -1) * torch.log_softmax(logits, -1)).sum(-1)
     same = (logits.argmax(-1) == t.argmax(-1)).float()
-    slot = torch.tensor(SLOT_WEIGHT, device=x.device)[:x.shape[2]]
-    w = weight * slot
     bce = F.binary_cross_entropy_with_logits(conf, same, reduction="none")
     return (ce * w).sum() / w.sum(), (bce * w).sum() / w.sum(), same
 
@@ -71,6 +69,7 @@ class Trainer:
         self.factor = torch.zeros((), device=device)
         self.rows = torch.arange(0, n, 8, device=device)                 # query rows of the indexer's loss
         self.anchors = torch.arange(0, n, 8, device=device)
+        self.slots = torch.tensor(SLOT_WEIGHT, device=device)
         self.stats = torch.zeros(8, device=device)
         with lzma.open(f"{a.data}/valid.npy.xz") as f:
             self.valid = torch.from_numpy(np.load(f).astype(np.int64))[:, :n].to(device)
@@ -115,7 +114,7 @@ class Trainer:
             w = weight[:, safe] * ok
             d, c, same = draft_loss(self.draft.base_hidden(xh), e, self.model.head.weight,
                                     self.draft.mtp[-1].markov_head.head.weight, logits[:, safe],
-                                    self.draft.confidence(xh.detach(), e.detach()), w)
+                                    self.draft.confidence(xh.detach(), e.detach()), w * self.slots)
             full = (w >= 1).all(-1)                                       # anchors inside an answer
             run = 1 + same.cumprod(-1).sum(-1)
             out = dict(draft=d, confidence=c, accepted=(run * full).sum() / full.sum().clamp_min(1))
