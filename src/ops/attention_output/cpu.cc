@@ -40,6 +40,7 @@ void attention_output(Context& any, const AttentionOutputArgs& args) {
   const int64_t width = args.wo_a.n;
   check_tensor(args.o, DType::f32, args.rows, args.o.cols, "o");
   check_weight(args.wo_a, width, k, "wo_a");
+  HADAL_CHECK(k % 32 == 0);  // groups of a prepared row start at whole blocks
   check_weight(args.wo_b, args.wo_b.n, width, "wo_b");
   check_tensor(args.y, DType::f32, args.rows, args.wo_b.n, "y");
   if (args.rows == 0) return;

@@ -29,7 +29,7 @@ constexpr int kTileOutputs = 32;
 constexpr int kDirectRows = 6;
 
 struct LinearTask {
-  const Weight* weight = nullptr;  // k a multiple of 32
+  const Weight* weight = nullptr;
   int n0 = 0, n1 = 0;              // outputs
   const void* x = nullptr;         // prepared rows
   int64_t x_stride = 0;            // elements from one row to the next
@@ -89,7 +89,7 @@ struct Kernels {
   Isa isa = Isa::scalar;
   bool has_pairs = false;
 
-  // One row of k columns into `layout`; q1 rounds it as `official` numerics do.
+  // One row of k columns into `layout`, filled up with zeros to a multiple of 32; q1 rounds it as `official` numerics do.
   void (*prepare)(const float* x, int k, Layout layout, bool q1, void* out) = nullptr;
   void (*linear)(const LinearTask& task, Layout layout) = nullptr;
   // y = norm * x / rms(x); x and y may be the same.

@@ -46,16 +46,15 @@ bool rounds_input(const CpuContext& context, const Weight& weight) {
 }
 
 Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, int k, Layout layout, bool q1) {
-  HADAL_CHECK(k % 32 == 0);
   const Kernels& kernel = kernels(context);
-  const int64_t bytes = element_bytes(layout);
-  auto* out = scratch.get<std::byte>(int64_t{rows} * k * bytes);
+  const int64_t stride = (int64_t{k} + 31) / 32 * 32, bytes = element_bytes(layout);
+  auto* out = scratch.get<std::byte>(rows * stride * bytes);
   // A thread is woken for 64K values or more.
   const int64_t grain = std::max<int64_t>(1, (q1 ? 8192 : 65536) / k);
   parallel_ranges(context, rows, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) kernel.prepare(x + r * x_stride, k, layout, q1, out + r * k * bytes);
+    for (int64_t r = begin; r < end; ++r) kernel.prepare(x + r * x_stride, k, layout, q1, out + r * stride * bytes);
   });
-  return {out, layout, k};
+  return {out, layout, stride};
 }
 
 Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, const Weight& weight) {
@@ -107,7 +106,9 @@ void cos_sin(const Rope& rope, int32_t position, float* out) {
 void check_weight(const Weight& weight, int64_t n, int64_t k, const char* name) {
   if (weight.data == nullptr || weight.n != n || weight.k != k)
     fail(ErrorKind::internal, "{}: weight [{}, {}], expected [{}, {}]", name, weight.n, weight.k, n, k);
-  if (k % 32 != 0) fail(ErrorKind::unsupported, "{}: {} columns, but the CPU kernels need a multiple of 32", name, k);
+  const bool scaled = weight.format == WeightFormat::fp8_block32 || weight.format == WeightFormat::mxfp4;
+  if (scaled && (weight.scale == nullptr || k % 32 != 0))
+    fail(ErrorKind::unsupported, "{}: {} columns, but the CPU kernels want scales and a multiple of 32", name, k);
   // A tile holds at least four decoded rows.
   if (k > 28 * 1024) fail(ErrorKind::unsupported, "{}: {} columns, but the CPU kernels take at most 28672", name, k);
 }

@@ -47,7 +47,6 @@ void engram_apply(Context& any, const EngramApplyArgs& args) {
   check_weight(args.wkv, width, args.e.cols, "wkv");
   check_tensor(args.h, DType::f32, args.rows, int64_t{copies} * d, "h");
   if (args.gate) check_tensor(args.gate, DType::f32, args.rows, copies, "gate");
-  HADAL_CHECK(d % 16 == 0);
 
   Scratch scratch(context);
   float* kv = scratch.get<float>(args.rows * width);

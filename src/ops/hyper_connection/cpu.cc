@@ -45,7 +45,7 @@ void finish_mixes(const HyperConnectionArgs& args, const double* m, float* pre, 
 
 void check(const HyperConnectionArgs& args) {
   const int64_t wide = int64_t{args.copies} * args.d;
-  HADAL_CHECK(args.copies >= 1 && args.copies <= kMaxCopies && args.d % 16 == 0);
+  HADAL_CHECK(args.copies >= 1 && args.copies <= kMaxCopies);
   check_tensor(args.in.h, DType::f32, args.source == nullptr ? args.rows : 0, wide, "in.h");
   if (args.y) {
     check_tensor(args.y, DType::f32, args.y_source == nullptr ? args.rows : 0, args.d, "y");

@@ -1,0 +1,96 @@
+// What the operators' own tests do not ask for: every instruction set, every number of threads, and equal bits however the
+// rows of a step are put together.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ops/cpu/context.h"
+#include "ops/cpu/linear.h"
+#include "ops/cpu/top_k.h"
+#include "ops/testing/runner.h"
+
+namespace hadal {
+namespace {
+
+constexpr uint64_t kSeed = 20261129;
+
+class EveryIsa : public ::testing::TestWithParam<Isa> {};
+
+TEST_P(EveryIsa, MatchesTheReference) {
+  const testing::Device device{&cpu_operators(), [](Numerics numerics) {
+                                 return std::make_unique<CpuContext>(numerics, /*threads=*/1, GetParam());
+                               }};
+  for (const auto& op : testing::operator_cases())
+    for (const auto& result : testing::run_cases(op.make(kSeed), device))
+      EXPECT_TRUE(result.passed) << op.op << ": " << result.name << " (" << to_string(result.numerics) << "): " << result.message;
+}
+
+// Weights of every format times rows that go together in ones, threes and all at once, on one and on four threads.
+TEST_P(EveryIsa, RowsDoNotDependOnTheirBatch) {
+  testing::Random random(kSeed);
+  constexpr int kRows = 23, kOutputs = 70, kColumns = 160;
+  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::fp8_block32, WeightFormat::mxfp4}) {
+    const testing::HostWeight host = testing::random_weight(random, format, kOutputs, kColumns);
+    const Weight weight{format, kOutputs, kColumns, host.data.data(), host.scale.data()};
+    std::vector<float> x(kRows * kColumns);
+    for (float& v : x) v = round_bf16(static_cast<float>(random.normal()));
+    for (const Numerics numerics : {Numerics::fp32, Numerics::bf16, Numerics::official}) {
+      std::vector<float> first;
+      for (const int threads : {1, 4}) {
+        CpuContext context(numerics, threads, GetParam());
+        for (const int batch : {kRows, 1, 3, 7}) {
+          std::vector<float> y(kRows * kOutputs);
+          for (int r = 0; r < kRows; r += batch) {
+            const int rows = std::min(batch, kRows - r);
+            Scratch scratch(context);
+            const cpu::Input input = cpu::prepare(context, scratch, x.data() + r * kColumns, kColumns, rows, weight);
+            cpu::multiply(context, {{.weight = &weight, .x = input, .rows = rows, .y = y.data() + r * kOutputs, .y_stride = kOutputs, .round = false}});
+          }
+          if (first.empty()) first = y;
+          EXPECT_EQ(std::memcmp(y.data(), first.data(), y.size() * sizeof(float)), 0)
+              << "format " << static_cast<int>(format) << ", batch " << batch << ", " << threads << " threads, " << to_string(numerics);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, EveryIsa, ::testing::ValuesIn(supported_isas()), [](const auto& test) {
+  std::string name(to_string(test.param));
+  std::erase(name, '-');
+  return name;
+});
+
+TEST(TopK, LowerIndexFirstAmongEquals) {
+  constexpr float kMinus = -std::numeric_limits<float>::infinity();
+  const std::vector<float> scores = {1, kMinus, 3, 3, 0.0f, -0.0f, 3, -2, kMinus};
+  const auto select = [&](int k) {
+    std::vector<int32_t> out(static_cast<size_t>(k));
+    out.resize(static_cast<size_t>(cpu::select_top_k(scores.data(), static_cast<int64_t>(scores.size()), k, out.data())));
+    return out;
+  };
+  EXPECT_EQ(select(2), (std::vector<int32_t>{2, 3}));
+  EXPECT_EQ(select(4), (std::vector<int32_t>{0, 2, 3, 6}));
+  EXPECT_EQ(select(5), (std::vector<int32_t>{0, 2, 3, 4, 6}));
+  EXPECT_EQ(select(8), (std::vector<int32_t>{0, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(select(20), (std::vector<int32_t>{0, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(TopK, EqualsASort) {
+  testing::Random random(kSeed);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<float> scores(static_cast<size_t>(1 + round * 37));
+    for (float& s : scores) s = std::round(static_cast<float>(random.normal() * 20)) / 4;
+    const int k = 1 + round * 7;
+    std::vector<int32_t> order(scores.size()), out(static_cast<size_t>(k));
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)]; });
+    order.resize(std::min(order.size(), static_cast<size_t>(k)));
+    std::sort(order.begin(), order.end());
+    out.resize(static_cast<size_t>(cpu::select_top_k(scores.data(), static_cast<int64_t>(scores.size()), k, out.data())));
+    EXPECT_EQ(out, order);
+  }
+}
+
+}  // namespace
+}  // namespace hadal
