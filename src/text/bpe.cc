@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <queue>
 
 #include "base/error.h"
@@ -228,44 +229,46 @@ void Bpe::merge_short(TokenId* id, int n, std::vector<TokenId>& out) const {
   out.insert(out.end(), id, id + n);
 }
 
+// The same order with a queue. An entry is rank << 32 | position; it is stale when the pair at that position has
+// another rank by now.
 void Bpe::merge_long(const std::vector<TokenId>& ids, std::vector<TokenId>& out) const {
   struct Symbol {
     TokenId id;
     std::int32_t previous, next;
-  };
-  struct Candidate {
-    std::uint32_t rank;
-    std::int32_t at;
-    TokenId left, right;
-    bool operator<(const Candidate& other) const {
-      return rank != other.rank ? rank > other.rank : at > other.at;
-    }
+    std::uint32_t rank;  // of the pair that starts here
   };
   const auto n = static_cast<std::int32_t>(ids.size());
   std::vector<Symbol> symbols(ids.size());
-  std::priority_queue<Candidate> queue;
-  const auto consider = [&](std::int32_t at) {
-    if (at < 0 || symbols[at].next < 0) return;
-    const TokenId left = symbols[at].id, right = symbols[symbols[at].next].id;
-    const std::uint32_t rank = rank_of(left, right);
-    if (rank != kNoRank) queue.push({rank, at, left, right});
+  std::vector<std::uint64_t> entries;
+  const auto entry = [](std::uint32_t rank, std::int32_t at) {
+    return static_cast<std::uint64_t>(rank) << 32 | static_cast<std::uint32_t>(at);
   };
-  for (std::int32_t i = 0; i < n; ++i)
-    symbols[i] = {ids[static_cast<std::size_t>(i)], i - 1, i + 1 < n ? i + 1 : -1};
-  for (std::int32_t i = 0; i < n; ++i) consider(i);
+  for (std::int32_t i = 0; i < n; ++i) {
+    const TokenId id = ids[static_cast<std::size_t>(i)];
+    const std::uint32_t rank = i + 1 < n ? rank_of(id, ids[static_cast<std::size_t>(i) + 1]) : kNoRank;
+    symbols[i] = {id, i - 1, i + 1 < n ? i + 1 : -1, rank};
+    if (rank != kNoRank) entries.push_back(entry(rank, i));
+  }
+  std::priority_queue<std::uint64_t, std::vector<std::uint64_t>, std::greater<>> queue({}, std::move(entries));
+  const auto consider = [&](std::int32_t at) {
+    if (at < 0) return;
+    Symbol& s = symbols[at];
+    s.rank = s.next < 0 ? kNoRank : rank_of(s.id, symbols[s.next].id);
+    if (s.rank != kNoRank) queue.push(entry(s.rank, at));
+  };
   while (!queue.empty()) {
-    const Candidate c = queue.top();
+    const auto rank = static_cast<std::uint32_t>(queue.top() >> 32);
+    const auto at = static_cast<std::int32_t>(queue.top() & 0xFFFFFFFF);
     queue.pop();
-    Symbol& left = symbols[c.at];
-    // An entry is stale when either side was merged since; ids of dead symbols are negative.
-    if (left.id != c.left || left.next < 0 || symbols[left.next].id != c.right) continue;
+    Symbol& left = symbols[at];
+    if (left.rank != rank) continue;
     Symbol& right = symbols[left.next];
-    left.id = merged_[c.rank];
+    left.id = merged_[rank];
     left.next = right.next;
-    right.id = -1;
-    if (left.next >= 0) symbols[left.next].previous = c.at;
+    right.rank = kNoRank;
+    if (left.next >= 0) symbols[left.next].previous = at;
     consider(left.previous);
-    consider(c.at);
+    consider(at);
   }
   for (std::int32_t i = 0; i >= 0; i = symbols[i].next) out.push_back(symbols[i].id);
 }

@@ -57,6 +57,21 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+// As the JSON of the wire: without Python's NaN and Infinity.
+bool is_json(std::string_view text) {
+  const auto parsed = Json::try_parse(text);
+  return parsed && !has_non_finite(*parsed);
+}
+
+// A value that should be JSON: as it stands when it is, else as a string.
+std::string json_or_string(const std::string& value) {
+  const std::string_view core = trimmed(value);
+  if (is_json(core)) return std::string(core);
+  std::string text;
+  append_json_string(value, text);
+  return text;
+}
+
 }  // namespace
 
 OutputParser::Start OutputParser::start_of(const Prompt& prompt) {
@@ -79,13 +94,23 @@ OutputParser::Start OutputParser::start_of(const Prompt& prompt) {
   return start;
 }
 
-OutputParser::OutputParser(Start start, bool parse_calls)
-    : state_(start.calls && parse_calls ? State::block
-             : start.reasoning          ? State::reasoning
-                                        : State::content),
-      parse_calls_(parse_calls),
+OutputParser::OutputParser(Start start) : OutputParser(start, Options()) {}
+
+OutputParser::OutputParser(Start start, const Options& options)
+    : state_(start.calls && options.parse_calls ? State::block
+             : start.reasoning                  ? State::reasoning
+                                                : State::content),
+      parse_calls_(options.parse_calls),
       at_start_(start.fresh || start.calls),
-      said_anything_(!start.fresh) {}
+      said_anything_(!start.fresh) {
+  for (const Json& tool : options.tools) {
+    const Json* name = tool.find("name");
+    const Json* parameters = tool.find("parameters");
+    const Json* properties = parameters ? parameters->find("properties") : nullptr;
+    if (name && name->as_string() && properties && properties->find("arguments"))
+      own_arguments_.insert(*name->as_string());
+  }
+}
 
 void OutputParser::push_control(std::string_view name) {
   if (name == v41::think_open) {
@@ -439,17 +464,24 @@ void OutputParser::begin_call(std::string name) {
   enter_text(State::invoke);
   said_anything_ = true;
   first_parameter_ = true;
+  may_wrap_ = own_arguments_.count(name) == 0;
   ++calls_;
   emit(OutputEvent::call_begin, std::move(name));
 }
 
 void OutputParser::begin_value(const Attributes& attributes) {
+  if (wrapped_ != Wrapped::no) flush_wrapped();
+  json_.clear();
+  if (first_parameter_ && may_wrap_ && attributes.name == "arguments") {
+    enter_text(State::json_value);
+    wrapped_ = attributes.json ? Wrapped::as_json : Wrapped::as_text;
+    return;
+  }
   enter_text(attributes.json ? State::json_value : State::text_value);
   std::string text = first_parameter_ ? "{" : ", ";
   first_parameter_ = false;
   append_json_string(attributes.name, text);
   text += attributes.json ? ": " : ": \"";
-  json_.clear();
   emit(OutputEvent::call_arguments, std::move(text));
 }
 
@@ -464,23 +496,30 @@ void OutputParser::add_value(std::string_view text) {
 }
 
 void OutputParser::end_value() {
-  std::string text;
-  if (state_ == State::text_value) {
-    text = "\"";
-  } else {
-    const std::string_view value = trimmed(json_);
-    const auto parsed = Json::try_parse(value);
-    if (parsed && !has_non_finite(*parsed))
-      text = value;
-    else
-      append_json_string(json_, text);
-  }
+  if (state_ == State::text_value)
+    emit(OutputEvent::call_arguments, "\"");
+  else if (wrapped_ == Wrapped::no)
+    emit(OutputEvent::call_arguments, json_or_string(json_));
   enter_text(State::invoke);
+}
+
+// "arguments" turned out to be a parameter like others.
+void OutputParser::flush_wrapped() {
+  std::string text = "{\"arguments\": ";
+  if (wrapped_ == Wrapped::as_json)
+    text += json_or_string(json_);
+  else
+    append_json_string(json_, text);
+  wrapped_ = Wrapped::no;
+  first_parameter_ = false;
   emit(OutputEvent::call_arguments, std::move(text));
 }
 
 void OutputParser::end_call(bool complete) {
-  emit(OutputEvent::call_arguments, first_parameter_ ? "{}" : "}");
+  const bool object = wrapped_ != Wrapped::no && trimmed(json_).starts_with('{') && is_json(trimmed(json_));
+  if (wrapped_ != Wrapped::no && !object) flush_wrapped();
+  emit(OutputEvent::call_arguments, object ? std::string(trimmed(json_)) : first_parameter_ ? "{}" : "}");
+  wrapped_ = Wrapped::no;
   emit(OutputEvent::call_end, {}, complete);
   enter_text(State::block);
 }

@@ -1,6 +1,7 @@
 // What the model says, taken apart: reasoning, answer, tool calls.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,8 @@ struct OutputEvent {
 // - a block opening that no invoke follows, an unknown tag, and a tag without a name are ordinary text (the model
 //   may explain the format);
 // - text between calls is content.
+// - A call whose only parameter is "arguments", holding a JSON object, is taken for that object, unless the tool has
+//   a parameter of that name: models imitate it from histories that were rendered so.
 class OutputParser {
  public:
   // Where the prompt left the model.
@@ -50,11 +53,15 @@ class OutputParser {
     bool calls = false;      // inside an opened block of calls
     bool fresh = true;       // at the beginning of the reasoning or the answer: leading line breaks are dropped
   };
+  struct Options {
+    bool parse_calls = true;  // otherwise the markup of tool calls is text
+    std::vector<Json> tools;  // the function objects of the request
+  };
   // The state in which `prompt` ends; a prompt of any kind will do.
   static Start start_of(const Prompt& prompt);
 
-  // With parse_calls false the markup of tool calls is text.
-  explicit OutputParser(Start start, bool parse_calls = true);
+  explicit OutputParser(Start start);
+  OutputParser(Start start, const Options& options);
 
   // A piece from the detokenizer: tokens decide what is markup, text that spells a control token is text.
   void feed(const TokenPiece& piece, std::vector<OutputEvent>& out);
@@ -104,18 +111,22 @@ class OutputParser {
   void begin_value(const Attributes& attributes);
   void add_value(std::string_view text);
   void end_value();
+  void flush_wrapped();
   void end_call(bool complete);
   void end_output();
   void emit(OutputEvent::Kind kind, std::string text, bool complete = true);
 
   State state_;
   bool parse_calls_;
+  std::set<std::string> own_arguments_;  // tools that have a parameter "arguments"
   bool at_start_;              // line breaks (in a block: blanks too) are dropped until text comes
   bool said_anything_ = false;
   std::size_t breaks_ = 0;     // line breaks that show only if text follows
   int calls_ = 0;
   bool first_parameter_ = true;
-  std::string json_;           // a value that is not a string, until it is whole
+  std::string json_;           // a value that cannot be passed on before it is whole
+  bool may_wrap_ = false;      // of this call
+  enum class Wrapped { no, as_text, as_json } wrapped_ = Wrapped::no;  // json_ holds the value of "arguments"
 
   Utf8Stream utf8_;
   std::string spelling_;  // text whose control tokens are not found yet

@@ -19,7 +19,7 @@ using Events = std::vector<OutputEvent>;
 // Feeds `output` in the given pieces; every piece's events arrive in a vector of their own, as in a server.
 class Feeder {
  public:
-  explicit Feeder(OutputParser::Start start, bool parse_calls = true) : parser_(start, parse_calls) {}
+  explicit Feeder(OutputParser::Start start, const OutputParser::Options& options = {}) : parser_(start, options) {}
   void text(std::string_view piece) {
     Events now;
     parser_.feed_text(piece, now);
@@ -74,8 +74,8 @@ Result result_of(const Events& events) {
 
 const OutputParser::Start kThinking{true, false, true}, kChat{false, false, true}, kCalls{false, true, true};
 
-Events parse_whole(std::string_view output, OutputParser::Start start, bool parse_calls = true) {
-  Feeder feeder(start, parse_calls);
+Events parse_whole(std::string_view output, OutputParser::Start start, const OutputParser::Options& options = {}) {
+  Feeder feeder(start, options);
   feeder.text(output);
   return feeder.finish();
 }
@@ -256,6 +256,21 @@ TEST(OutputParser, TypedValues) {
   EXPECT_EQ(value("", false), "\"\"");
 }
 
+// Rows 10 and 11: a model that saw wrapped arguments wraps its own.
+TEST(OutputParser, WrappedArguments) {
+  const auto call = [](const std::string& parameters) { return "r</think>" + block(invoke("f", parameters)); };
+  EXPECT_EQ(arguments_of(call(parameter("arguments", R"({"a": 1})", false))), R"({"a": 1})");
+  EXPECT_EQ(arguments_of(call(parameter("arguments", R"({"a": 1})", true))), R"({"a": 1})");
+  EXPECT_EQ(arguments_of(call(parameter("arguments", "text", true))), R"({"arguments": "text"})");
+  EXPECT_EQ(arguments_of(call(parameter("arguments", "[1]", false))), R"({"arguments": [1]})");
+  EXPECT_EQ(arguments_of(call(parameter("arguments", "{}", false) + parameter("b", "x"))),
+            R"({"arguments": {}, "b": "x"})");
+  OutputParser::Options options;
+  options.tools = {Json::parse(R"({"name": "f", "parameters": {"properties": {"arguments": {}}}})")};
+  const Result r = result_of(parse_whole(call(parameter("arguments", "{}", false)), kThinking, options));
+  EXPECT_EQ(r.calls.at(0).second, R"({"arguments": {}})");
+}
+
 // Rows 3 and 4: malformed closers lose nothing and leak nothing.
 TEST(OutputParser, MalformedClosers) {
   const std::string want = R"({"a": "1", "b": 2})";
@@ -293,7 +308,7 @@ TEST(OutputParser, MarkupAsText) {
     expect_same_for_all_splits("r</think>" + text, kThinking);
     expect_same_for_all_splits(text, kThinking);
   }
-  EXPECT_EQ(result_of(parse_whole("a" + block(invoke("f", "")), kChat, false)).content, "a" + block(invoke("f", "")));
+  EXPECT_EQ(result_of(parse_whole("a" + block(invoke("f", "")), kChat, {false, {}})).content, "a" + block(invoke("f", "")));
 }
 
 // An output that is cut off never shows part of a tag, and what was complete stays.

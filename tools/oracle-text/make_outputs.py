@@ -57,7 +57,7 @@ def main():
 
     def parameter():
         kind, value = rng.choice(values)()
-        name = rng.choice(["a", "path", "中", "arguments", "n>m"])
+        name = rng.choice(["a", "path", "中", "argument", "n>m"])
         return f"<{D} parameter name=\"{name}\" string=\"{kind}\">{value}</{D} parameter>\n"
 
     def invoke():
