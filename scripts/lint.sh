@@ -29,20 +29,18 @@ jobs=${jobs:-$(default_jobs)}
 first_of() { local name; for name in "$@"; do command -v "$name" && return; done; die "none of these is installed: $*"; }
 mapfile -t sources < <(git ls-files -- 'src/*' 'apps/*' 'include/*' 'tests/*' 'bench/*' | grep -E '\.(cc|h|cu|cuh)$')
 status=0
+mkdir -p build
 
 step "Format of ${#sources[@]} files"
 format=$(first_of clang-format-14 clang-format)
 if ((fix)); then
   "$format" -i "${sources[@]}"
 else
-  bad=()
-  for file in "${sources[@]}"; do
-    changes=$("$format" --output-replacements-xml "$file" | grep -c '<replacement ' || true)
-    ((changes == 0)) || bad+=("$(printf '%4d  %s' "$changes" "$file")")
-  done
-  if ((${#bad[@]})); then
-    say "${#bad[@]} files are not formatted (number of changes, file); scripts/lint.sh --fix --format-only mends them:"
-    printf '    %s\n' "${bad[@]}"
+  # One line per change: FILE:LINE:COLUMN: warning: ...
+  "$format" --dry-run "${sources[@]}" 2>&1 | grep -E '^[^ ]+:[0-9]+:[0-9]+: warning:' | cut -d: -f1 | sort | uniq -c | sort -rn >build/format.txt || true
+  if [[ -s build/format.txt ]]; then
+    say "$(wc -l <build/format.txt) files are not formatted (number of changes, file); scripts/lint.sh --fix --format-only mends them:"
+    cat build/format.txt
     status=1
   else
     say "All files are formatted."
