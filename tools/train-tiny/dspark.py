@@ -59,7 +59,8 @@ class DSpark(nn.Module):
         pos = anchors.unsqueeze(1) + 1 + torch.arange(k, device=doc.device)                           # [A,K]
         cos, sin = (v.reshape(a * k, -1) for v in angles(model.inv_plain, pos))
         main_cos, main_sin = angles(model.inv_plain, torch.arange(n, device=doc.device))
-        h = model.embedding(ids.flatten(1)).unsqueeze(2).expand(-1, -1, 4, -1).contiguous()
+        h = model.embedding(ids.flatten(1)).detach().unsqueeze(2).expand(-1, -1, 4, -1).contiguous()
+        h.requires_grad_(torch.is_grad_enabled())         # as in the backbone: one compiled variant less
         pre = first_copy(ids.flatten(1))
         for stage in self.mtp:
             at = stage.attn

@@ -6,7 +6,7 @@ import tasks
 from chat import document, render
 from grammar import fill
 
-SHORT = [(tasks.capital, 3), (tasks.continent, 1.5), (tasks.lookup, 12), (tasks.fact, 5), (tasks.order, 2.5), (tasks.units, 1.5), (tasks.mix, .7),
+SHORT = [(tasks.capital, 3), (tasks.continent, 1.5), (tasks.lookup, 12), (tasks.fact, 5), (tasks.about, 4), (tasks.yes_no, 4), (tasks.order, 2.5), (tasks.units, 1.5), (tasks.mix, .7),
          (tasks.sums, 9), (tasks.word_problem, 5), (tasks.compare, 2.5), (tasks.counting, 1), (tasks.spelling, 4), (tasks.name_some, 4),
          (tasks.odd_one, 1.5), (tasks.sentence_with, 2), (tasks.fix, 1.5), (talk.greeting, 6), (talk.unknown, 3.5), (talk.repeat, 2), (talk.record, 1.5)]
 LONG = [(talk.story_turns, 30), (talk.continue_story, 5), (talk.story_reading, 8), (talk.reading, 11), (talk.memory, 9)]

@@ -93,6 +93,28 @@ PLOTS = {
     "It was a cold [winter night|night in December|night in January], and snow was falling.", "{name} was [sitting by the fire|drinking tea|reading a book] when {he} heard a knock at the door.", "Outside stood {friend}, [cold and wet|covered with snow].",
     "\"[I have lost my way|My house is full of snow|It is so cold],\" said {friend}. \"May I come in?\"", "\"Of course,\" said {name}.", "{He} gave {friend} [hot soup|warm milk|a cup of tea] and {a_color} blanket.",
     "?Then {a_animal} knocked, and {name} let it in too.", "Soon the little house was full, but [everyone was warm|nobody was cold].", "They [sang|told stories|laughed] all night.", "In the morning, the sun was shining on the snow, and they made a big [snowman|path through the snow]."]),
+ "a quarrel about {a_thing}": ("quarrel", "[A friend is worth more than a thing|It is good to say sorry|Sharing ends every quarrel].", [
+    "One {weather} [day|morning], {name} and {friend} found {a_tadj} {thing} [near|by] the {place}.", "\"[It is mine|I saw it first|I want it]!\" [cried|said|shouted] {name}.", "\"No, it is mine!\" [cried|said|shouted] {friend}.",
+    "They [pulled and pulled|both pulled at the {thing}] until it [fell into the mud|almost broke].", "?{friend} went home [alone|without a word], and {name} [stayed alone|was angry].", "{name} had the {thing}, but {he} was not happy. [It was no fun alone|Nobody was there to play with].",
+    "?{A_animal} asked, \"[Why are you so sad|What is the matter]?\"", "{name} [ran|went|walked] to the house of {friend} and [knocked|rang the bell].", "\"I am sorry,\" said {name}. \"[Let us share it|You can have it today, and I will have it tomorrow|Please come and play with me].\"",
+    "\"I am sorry too,\" said {friend}.", "[Soon they were laughing again|They shook hands and laughed|They played with the {thing} until evening]."]),
+ "a cake for {friend}": ("cake", "[Mistakes can turn out well|It is the thought that counts].", [
+    "{name} wanted to bake a cake for {friend}.", "{He} took [flour, eggs and sugar|eggs, milk and flour|butter, flour and honey] and mixed them in a big bowl.", "But {he} [forgot the sugar|took salt instead of sugar|left the cake in the oven too long].",
+    "The cake was [hard as a stone|black|very strange].", "\"[Oh dear|Oh no|What a mess]!\" said {name}.", "?{He} almost cried.", "Then {friend} came in. \"[Something smells funny|What are you doing]?\" {fhe} asked.", "{name} told {fhim} everything.",
+    "{friend} laughed. \"[Let us bake another one together|We can try again],\" {fhe} said.", "This time they put {food} into it, and the cake was [soft and sweet|delicious|the best cake of all].", "?They gave a piece to {a_animal} that was waiting at the window."]),
+ "a trip in a boat": ("boat", "[Stay calm, and you will find a way|Two heads are better than one].", [
+    "{name} and {friend} built a small boat from [wood|old boxes|a big box].", "They painted it {color} and put it on the [river|lake|water].", "At first, the water was [quiet|calm], and they [sang|waved to everybody|looked at the fish].",
+    "Then the wind [became strong|grew stronger], and the boat [went round and round|began to rock].", "\"I am [scared|afraid]!\" said {friend}.", "\"[Hold on|Stay calm],\" said {name}. \"[We can use the blanket as a sail|I have a rope|We will row together].\"",
+    "?A big wave came over the side, and they were wet.", "{name} [threw the rope around a tree|used {a_thing2} as an oar|held the sail with both hands].", "[Slowly|Little by little], the boat came to the [shore|land].", "?{A_animal} was waiting there and [laughed|looked surprised].",
+    "\"That was [an adventure|exciting]!\" said {friend}. \"[Tomorrow again|But I am glad to be on land]!\""]),
+ "a star that fell down": ("star", "[Everyone wants to be at home|Doing good makes you shine].", [
+    "One night, {name} saw a [little|tiny|small] star fall from the sky.", "It landed [near|behind|in] the {place}.", "{name} [ran|went] there and found it [in the grass|under a tree|on a stone].", "\"I want to go home,\" said the star [sadly|and cried a little].",
+    "\"I will help you,\" said {name}. But how? The sky was so high.", "{name} asked {friend}.", "\"We need [a ladder|a kite|a very tall tree],\" said {friend}.", "They [tried it with a ladder, but it was too short|climbed the highest tree, but it was not high enough].",
+    "?The star became [darker and darker|weaker].", "Then [an owl|a crow|the wind] came. \"[I can fly higher than anyone|I will carry it],\" it said.", "[Up and up|Higher and higher] it went, until the star was in its place again.", "Since that night, one star shines [brighter than the others|a little brighter] over the house of {name}."]),
+ "a day at the market": ("market", "[Being honest is worth more than money|A good deed is never lost].", [
+    "{name} went to the market to buy {food} and {food2}.", "On the way, {he} [found|saw] a purse [on the ground|under a bench|near the {place}]. It was full of coins.", "\"[I could buy {a_thing} with that|Now I am rich],\" {he} thought.",
+    "But then {he} saw {friend}, who was looking [everywhere|under every table] and was very [worried|sad].", "\"[Did you lose something|What are you looking for]?\" asked {name}.", "\"Yes, my purse,\" said {friend}. \"[All my money is in it|I need it to buy food].\"",
+    "{name} [gave it back|held it out] [at once|with a smile].", "\"[Thank you so much|How can I thank you]?\" said {friend}.", "?Then {friend} [counted the coins|opened the purse], and nothing was missing.", "{friend} bought {a_thing} and gave it to {name} as a present."]),
  "the wish": ("wish", "[Be careful what you wish for|The best wish is for someone else].", [
     "{name} found {a_tadj} {thing} at the {place}.", "When {he} touched it, a [small|soft|deep] voice said, \"You have one wish.\"", "{name} thought of [gold|a big house|a mountain of {food}].",
     "?\"I could be [rich|famous|the strongest {kind} of all],\" {he} thought.", "Then {he} saw {friend}, who was [ill|sad|alone].", "\"I wish that {friend} [is well again|is happy again|is never alone],\" said {name}.",
@@ -121,7 +143,7 @@ def cast(rng):
                 His=p[1].title(), fhe=q[0], fhis=q[1], fhim=q[2], FHis=q[1].title(), a_adj=a(adj), a_fadj=a(fadj), a_virtue=a(virtue),
                 a_tadj=a(tadj), a_food=a(f) if f not in ("bread", "soup", "cheese", "honey") else "some " + f,
                 a_food2=a(f2) if f2 not in ("bread", "soup", "cheese", "honey") else "some " + f2, a_animal=a(animal),
-                A_animal=a(animal).capitalize(), a_color=a(color))
+                A_animal=a(animal).capitalize(), a_thing=a(t), a_thing2=a(t2), a_color=a(color))
 
 
 def story(rng):
@@ -169,7 +191,7 @@ def questions(rng, plot, s):
          ("What [kind of character|animal or person] is {name}?", "{name} is {a_kind}."),
          ("[What is the name of the friend|Who is the friend of {name}|What was the friend called]?", "[{friend}.|The friend is called {friend}.|It is {friend} the {fkind}.]"),
          ("[What happened at the end|How does the story end]?", "[It ends well.|The story has a happy end.] {name} and {friend} are [happy|good friends].")]
-    if plot in ("lost", "wish", "broken"):
+    if plot in ("lost", "wish", "broken", "quarrel"):
         q.append(("[Which thing is important in the story|What is the story about]?", "It is about {a_thing}."))
     if plot == "skill":
         q.append(("What did {name} [learn|want to learn]?", "{name} [learned|wanted to learn] to {skill}."))

@@ -70,6 +70,61 @@ def fact(rng):
     return [(pre + q, [F(rng, "[The user asks a question about the world.|This is a question about nature and things.|I should explain it simply.]"), "I will give a short and clear answer."], s)]
 
 
+def about(rng):
+    """A few sentences about an animal, a country or a job, made of the same facts."""
+    k = rng.randrange(3)
+    if k == 0:
+        x = rng.choice([z for z in W.EATS if z in W.LEGS or z in W.SOUNDS])
+        parts = [F(rng, f"[{a(x)} is an animal.|The {x} is an animal.]"), f"It eats {W.EATS[x]}."]
+        if x in W.LEGS:
+            parts.append(f"It has {W.NUMBERS[W.LEGS[x]] if W.LEGS[x] else 'no'} legs.")
+        if x in W.SOUNDS:
+            parts.append(f"It says \"{W.SOUNDS[x]}\".")
+        if x in W.BABIES:
+            parts.append(f"A baby {x} is called {a(W.BABIES[x])}.")
+        if x in W.HOMES:
+            parts.append(f"It lives in {a(W.HOMES[x])}.")
+        name = rng.choice([a(x), "the " + x, x + "s"]) if x not in ("mouse", "sheep") else "the " + x
+    elif k == 1:
+        c = rng.choice([c for v in W.CONTINENT.values() for c in v if c != "Netherlands"])
+        where = next(k for k, v in W.CONTINENT.items() if c in v)
+        parts, name, x = [f"{c} is a country in {where}.", f"Its capital is {W.CAPITALS[c]}."], c, c
+    else:
+        x = rng.choice(list(W.JOBS))
+        parts, name = [F(rng, f"[{a(x)} is a person who {W.JOBS[x]}.|{a(x)} {W.JOBS[x]}.]"), F(rng, "[It is an important job.|Many people have this job.|This work is useful for everybody.]")], a(x)
+    return [(F(rng, f"[Tell me about|Tell me something about|What do you know about|Describe|Write about] {name}.").replace("know about " + name + ".", "know about " + name + "?"),
+             [f"The user wants to hear about {x}.", "I collect what I know."], " ".join(parts))]
+
+
+def yes_no(rng):
+    """Right and wrong statements as questions."""
+    k, right = rng.randrange(6), rng.random() < 0.5
+    if k == 0:
+        c, d = rng.sample([c for c in W.CAPITALS if c != "Netherlands"], 2)
+        cap = W.CAPITALS[c if right else d]
+        return [(F(rng, f"Is {cap} the capital of {c}?"), [f"The capital of {c} is {W.CAPITALS[c]}."], f"Yes, {cap} is the capital of {c}." if right else f"No, the capital of {c} is {W.CAPITALS[c]}.")]
+    if k == 1:
+        x = rng.choice(list(W.LEGS))
+        n = W.LEGS[x] if right else rng.choice([v for v in (0, 2, 4, 6, 8) if v != W.LEGS[x]])
+        say = W.NUMBERS[W.LEGS[x]] if W.LEGS[x] else "no"
+        return [(f"Does {a(x)} have {W.NUMBERS[n] if n else 'no'} legs?", [f"{a(x)} has {say} legs.".capitalize()], F(rng, f"Yes, {a(x)} has {say} legs." if right else f"No, {a(x)} has {say} legs."))]
+    if k == 2:
+        x = rng.choice(list(W.COLOR_OF))
+        c = W.COLOR_OF[x] if right else rng.choice([v for v in W.COLORS if v != W.COLOR_OF[x]])
+        return [(f"Is the colour of {x} {c}?", [f"I think of {x}. It is {W.COLOR_OF[x]}."], f"Yes, it is {c}." if right else f"No, it is {W.COLOR_OF[x]}.")]
+    if k == 3:
+        x, y = number(rng), number(rng)
+        return [(f"Is {x} [bigger|more|larger] than {y}?".replace("[bigger|more|larger]", rng.choice(["bigger", "more", "larger"])), [f"I compare {x} and {y}."], (f"Yes, {x} is bigger than {y}." if x > y else f"No, {x} is not bigger than {y}."))]
+    if k == 4:
+        kinds = [("an animal", W.ANIMALS), ("a colour", W.COLORS), ("a planet", W.PLANETS), ("a month", W.MONTHS), ("a job", list(W.JOBS)), ("a tree", W.TREES)]
+        (k1, p1), (k2, p2) = rng.sample(kinds, 2)
+        x = rng.choice([v for v in p1 if v not in p2])
+        return [(f"Is {x} {k1 if right else k2}?", [f"{x} is {k1}."], f"Yes, {x} is {k1}." if right else f"No, {x} is {k1}.")]
+    x = rng.choice(list(W.OPPOSITES))
+    y = rng.choice([v for v in W.OPPOSITES.values() if v != W.OPPOSITES[x]])
+    return [(f"Is \"{W.OPPOSITES[x] if right else y}\" the opposite of \"{x}\"?", [f"The opposite of {x} is {W.OPPOSITES[x]}."], f"Yes, the opposite of {x} is {W.OPPOSITES[x]}." if right else f"No, the opposite of {x} is {W.OPPOSITES[x]}.")]
+
+
 def order(rng):
     seq, kind = rng.choice([(W.DAYS, "day"), (W.MONTHS, "month"), (W.PLANETS, "planet")])
     i, n = rng.randrange(len(seq)), len(seq)

@@ -26,7 +26,7 @@ from layers import fused
 from model import Model
 from optim import Adam, Muon
 
-DENSE_UNTIL, DRAFT_FROM, DECAY_FROM = 0.12, 0.45, 0.45
+DENSE_UNTIL, DRAFT_FROM, DECAY_FROM = 0.10, 0.35, 0.45
 PROMPT_WEIGHT = 0.15                      # loss weight of tokens that a user, a tool or a system prompt would write
 SLOT_WEIGHT = (1.0, 0.9, 0.8, 0.7, 0.6)   # later drafts are reached less often
 PAD, LEARN = 2, 1 << 15
@@ -73,7 +73,7 @@ class Trainer:
         self.stats = torch.zeros(8, device=device)
         with lzma.open(f"{a.data}/valid.npy.xz") as f:
             self.valid = torch.from_numpy(np.load(f).astype(np.int64))[:, :n].to(device)
-        self.graphs = {}
+        self.graphs, self.pool = {}, None
         self.optimisers = [self.make_optimiser(self.model), self.make_optimiser(self.draft)]
 
     def make_optimiser(self, module):
@@ -130,7 +130,7 @@ class Trainer:
     def balance(self, blocks):
         for b in blocks:
             g = b.ffn.gate
-            g.bias += self.factor * 2e-3 * torch.sign(b.ffn.load.mean() - b.ffn.load)
+            g.bias += self.factor * 4e-3 * torch.sign(b.ffn.load.mean() - b.ffn.load)
 
     def step(self, dense, with_draft):
         active = self.optimisers if with_draft else self.optimisers[:1]
@@ -170,8 +170,9 @@ class Trainer:
             if self.a.graph:
                 g = torch.cuda.CUDAGraph()
                 try:
-                    with torch.cuda.graph(g):
+                    with torch.cuda.graph(g, pool=self.pool):
                         self.step(*kind)
+                    self.pool = self.pool or g.pool()                     # the graphs never run at the same time
                     self.graphs[kind] = g.replay
                 except RuntimeError as e:
                     print(f"no graph: {e}", flush=True)
@@ -209,7 +210,9 @@ class Trainer:
         self.prepare(kinds)
         data = self.batches()
         next(data)
-        start, saved = time.time(), False
+        start, saved, slower, best = time.time(), False, 1.0, 20.0
+        state = list(self.model.state_dict().values()) + list(self.draft.state_dict().values())
+        good, good_at = [x.clone() for x in state], 0
         left = seconds - (start - BEGIN)
         share = 0.0
         print(f"training for {left:.0f} s", flush=True)
@@ -225,7 +228,7 @@ class Trainer:
             offset = int(gen.integers(8))
             self.rows.copy_(torch.arange(offset, a.length, 8, device=self.device))
             self.anchors.copy_(self.rows)
-            self.factor.fill_(lr)
+            self.factor.fill_(lr * slower)
             self.graphs[(share < DENSE_UNTIL, share >= DRAFT_FROM)]()
             step += 1
             if step % a.log == 0:
@@ -234,8 +237,16 @@ class Trainer:
                 if step % (5 * a.log) == 0:
                     print(f"{log[-1][0]:6.1f} s step {step} epoch {epoch} lr {lr:.3f} main {v[0]:.4f} index {v[1]:.4f} balance {v[2]:.3f} "
                           f"draft {v[3]:.4f} conf {v[4]:.3f} accepted {v[5]:.3f} load {v[6]:.2f}", flush=True)
-                if not np.isfinite(v[0]):
-                    raise SystemExit("loss is not finite")
+                if not v[0] < best + 1.5:                     # diverged (or not a number): back to the last good state
+                    slower *= 0.5
+                    print(f"diverged at step {step}; back to step {good_at} with {slower} of the learning rate", flush=True)
+                    torch._foreach_copy_(state, good)
+                    for pair in self.optimisers:
+                        for o in pair:
+                            o.reset()
+                elif step % (20 * a.log) == 0:
+                    torch._foreach_copy_(good, state)
+                    good_at, best = step, min(best, v[0])
             if not saved and share > 0.75:
                 saved = True
                 save(log)
@@ -264,7 +275,7 @@ def main():
     ap.add_argument("--start", help="checkpoint to start from")
     ap.add_argument("--seconds", type=float, default=540)
     ap.add_argument("--steps", type=int, default=0, help="stop after so many steps (tests)")
-    ap.add_argument("--batch", type=int, default=64)
+    ap.add_argument("--batch", type=int, default=32)
     ap.add_argument("--length", type=int, default=1024)
     ap.add_argument("--lr", type=float, default=0.02, help="of Muon")
     ap.add_argument("--sinkhorn", type=int, default=20)
