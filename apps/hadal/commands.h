@@ -5,6 +5,7 @@
 
 namespace hadal {
 
+void add_bench(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_selftest(CLI::App& app);
 void add_synth(CLI::App& app);

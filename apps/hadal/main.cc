@@ -53,6 +53,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "hadal " HADAL_VERSION);
   app.require_subcommand(1);
   add_inspect(app);
+  add_bench(app);
   add_selftest(app);
   add_synth(app);
   add_tokenize(app);

@@ -1,0 +1,182 @@
+// hadal bench kernel: time of the operators' cases and of linear layers at the shapes of the release, against the roof
+// measured in the same run.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "bench.h"
+#include "checkpoint/json.h"
+#include "ops/cpu/linear.h"
+#include "ops/cpu/roof.h"
+#include "ops/testing/runner.h"
+
+namespace hadal {
+namespace {
+
+using cpu::Multiply;
+
+struct Arguments {
+  std::string isa, op, numerics = "bf16";
+  int threads = 0;
+  int repeats = 9;
+  std::vector<int> rows = {1, 2, 4, 8, 16, 32, 128, 512};
+  bool json = false;
+};
+
+struct Result {
+  std::string op, name;
+  double warm = 0, cold = 0;  // seconds, best of the runs
+  double bytes = 0, flops = 0;
+  double read_roof = 0, multiply_roof = 0;
+
+  double bandwidth_share() const { return bytes / cold / read_roof; }
+  double multiply_share() const { return flops / warm / multiply_roof; }
+};
+
+// Runs a kernel after itself (warm) and after other memory went through the caches (cold), and takes the roofs between
+// the runs: what disturbs the machine then disturbs both.
+class Bench {
+ public:
+  Bench(const Arguments& a, Isa isa) : a_(a), isa_(isa), pool_(a.threads), memory_(touched_memory(size_t{256} << 20)) {
+    pairs_ = a.numerics != "fp32" && has_multiply(isa, Multiply::bf16);
+  }
+
+  template <typename F>
+  Result measure(std::string op, std::string name, double bytes, double flops, F&& kernel) {
+    Result result{std::move(op), std::move(name)};
+    result.bytes = bytes;
+    result.flops = flops;
+    result.warm = result.cold = 1e30;
+    for (int i = 0; i < a_.repeats; ++i) {
+      result.multiply_roof = std::max(result.multiply_roof, cpu::multiply_rate(pool_, isa_, pairs_ ? Multiply::bf16 : Multiply::fp32, 0.3));
+      result.read_roof = std::max(result.read_roof, cpu::read_rate(pool_, memory_, isa_));
+      double begin = seconds_now();
+      kernel();
+      result.cold = std::min(result.cold, seconds_now() - begin);
+      begin = seconds_now();
+      kernel();
+      result.warm = std::min(result.warm, seconds_now() - begin);
+    }
+    return result;
+  }
+
+ private:
+  const Arguments& a_;
+  Isa isa_;
+  ThreadPool pool_;
+  std::vector<std::byte> memory_;
+  bool pairs_ = false;
+};
+
+Numerics parse_numerics(const std::string& name) {
+  for (const Numerics n : {Numerics::bf16, Numerics::fp32, Numerics::official})
+    if (name == to_string(n)) return n;
+  fail(ErrorKind::invalid_argument, "unknown numerics '{}': use bf16, fp32 or official", name);
+}
+
+void bench_cases(const Arguments& a, CpuContext& context, Bench& bench, std::vector<Result>& results) {
+  for (const auto& entry : testing::operator_cases()) {
+    if (!a.op.empty() && a.op != entry.op) continue;
+    for (const auto& test : entry.make(1)) {
+      testing::Backend backend(cpu_operators(), context);
+      const testing::Prepared prepared = test->prepare(backend);
+      const testing::Work work = test->work();
+      results.push_back(bench.measure(entry.op, test->name(), work.bytes, work.flops, prepared.run));
+      context.reset_step();
+    }
+  }
+}
+
+// Weights of the release that make up nearly all bytes of a token.
+struct Shape {
+  const char* name;
+  WeightFormat format;
+  int n, k;
+};
+constexpr Shape kShapes[] = {
+    {"expert w1 mxfp4", WeightFormat::mxfp4, 2304, 5120}, {"expert w2 mxfp4", WeightFormat::mxfp4, 5120, 2304},
+    {"shared w1 fp8", WeightFormat::fp8_block32, 2304, 5120}, {"wq_b fp8", WeightFormat::fp8_block32, 32768, 1280},
+    {"wo_b fp8", WeightFormat::fp8_block32, 5120, 8192},  {"head bf16", WeightFormat::bf16, 129280, 5120},
+};
+
+void bench_linears(const Arguments& a, CpuContext& context, Bench& bench, std::vector<Result>& results) {
+  if (!a.op.empty() && a.op != "linear") return;
+  testing::Random random(1);
+  for (const Shape& shape : kShapes) {
+    const auto bytes = static_cast<size_t>(testing::weight_bytes(shape.format, shape.n, shape.k));
+    // Random codes; exponents that stay finite.
+    std::vector<uint64_t> data(bytes / 8 + 1);
+    for (auto& word : data) word = random.bits() & 0xbf3fbf3fbf3fbf3fu;
+    const std::vector<uint8_t> scale(static_cast<size_t>(shape.n) * static_cast<size_t>(shape.k) / 32, 127);
+    const Weight weight{shape.format, shape.n, shape.k, data.data(), scale.data()};
+    for (const int rows : a.rows) {
+      const double flops = 2.0 * rows * shape.n * shape.k;
+      if (flops > 1e11) continue;  // the head is not made for many rows
+      Scratch scratch(context);
+      std::vector<float> x(static_cast<size_t>(rows) * static_cast<size_t>(shape.k));
+      for (float& v : x) v = round_bf16(static_cast<float>(random.uniform()) - 0.5f);
+      float* y = scratch.get<float>(int64_t{rows} * shape.n);
+      const bool head = shape.format == WeightFormat::bf16;
+      const auto layout = head ? cpu::Layout::split : cpu::layout_of(context, weight);
+      const cpu::Input input = cpu::prepare(context, scratch, x.data(), shape.k, rows, shape.k, layout, false);
+      results.push_back(bench.measure("linear", fmt::format("{} x {}", shape.name, rows), static_cast<double>(bytes), flops, [&] {
+        cpu::multiply(context, {{.weight = &weight, .x = input, .rows = rows, .y = y, .y_stride = shape.n, .round = !head}});
+      }));
+    }
+  }
+}
+
+void print(const std::vector<Result>& results, Isa isa, int threads) {
+  fmt::print("instruction set {}, {} threads; best of the runs; shares are of the roofs of the same run\n\n", to_string(isa), threads);
+  fmt::print("{:<18} {:<34} {:>10} {:>10} {:>8} {:>6} {:>9} {:>6}\n", "operator", "case", "cold us", "warm us", "GB/s", "share", "GFLOP/s", "share");
+  for (const Result& r : results)
+    fmt::print("{:<18} {:<34.34} {:>10.1f} {:>10.1f} {:>8.2f} {:>5.0f}% {:>9.1f} {:>5.0f}%\n", r.op, r.name, r.cold * 1e6, r.warm * 1e6,
+               r.bytes / r.cold / 1e9, 100 * r.bandwidth_share(), r.flops / r.warm / 1e9, 100 * r.multiply_share());
+}
+
+void print_json(const std::vector<Result>& results, Isa isa, int threads) {
+  json::array list;
+  for (const Result& r : results)
+    list.push_back(json::object{{"operator", r.op},
+                                {"case", r.name},
+                                {"cold_seconds", r.cold},
+                                {"warm_seconds", r.warm},
+                                {"bytes", r.bytes},
+                                {"flops", r.flops},
+                                {"read_roof_bytes_per_second", r.read_roof},
+                                {"multiply_roof_flops_per_second", r.multiply_roof},
+                                {"share_of_read_roof", r.bandwidth_share()},
+                                {"share_of_multiply_roof", r.multiply_share()}});
+  const json::value out = json::object{{"isa", std::string(to_string(isa))}, {"threads", threads}, {"kernels", list}};
+  std::puts(json::serialize(out).c_str());
+}
+
+void run(const Arguments& a) {
+  const Isa isa = use_isa(a.isa);
+  CpuContext context(parse_numerics(a.numerics), a.threads);
+  Bench bench(a, isa);
+  std::vector<Result> results;
+  bench_cases(a, context, bench, results);
+  bench_linears(a, context, bench, results);
+  if (results.empty()) fail(ErrorKind::invalid_argument, "no operator is called '{}'", a.op);
+  const int threads = context.pool().size();
+  a.json ? print_json(results, isa, threads) : print(results, isa, threads);
+}
+
+}  // namespace
+
+void add_bench_kernel(CLI::App& bench) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = bench.add_subcommand("kernel", "Time of the CPU kernels, cold and warm, and their share of the roof");
+  add_isa_option(*command, a->isa);
+  command->add_option("--op", a->op, "One operator, or 'linear' for the release's linear layers (default: all)");
+  command->add_option("--numerics", a->numerics, "bf16, fp32 or official")->capture_default_str();
+  command->add_option("--threads", a->threads, "Threads (default: all CPUs)")->check(CLI::PositiveNumber);
+  command->add_option("--rows", a->rows, "Row counts of the linear layers")->delimiter(',');
+  command->add_option("--repeats", a->repeats, "Runs of which the best counts")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_flag("--json", a->json, "Print JSON");
+  command->callback([a] { run(*a); });
+}
+
+}  // namespace hadal
