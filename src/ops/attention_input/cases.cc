@@ -20,7 +20,7 @@ class Test final : public OperatorCase {
     const int width = c_.heads * c_.head_dim;
 
     const auto args = std::make_shared<AttentionInputArgs>();
-    args->x = backend.activations(random.normals(int64_t{host.all.rows()} * c_.d, 1, 8), host.all.rows(), c_.d);
+    args->x = backend.activations(random.normals(int64_t{host.all.rows()} * c_.d, c_.size, 8), host.all.rows(), c_.d);
     args->in = &step->all;
     args->heads = c_.heads;
     args->head_dim = c_.head_dim;

@@ -12,6 +12,7 @@ struct AttentionInputCase {
   std::vector<StepSegment> segments;  // latents for all rows; queries for the kept ones
   int d, heads, head_dim, rope_dim, q_lora;
   bool queries = true;
+  double size = 1;  // of x: far below 1 the norms' eps would show
 };
 inline const std::vector<AttentionInputCase>& attention_input_list() {
   static const std::vector<AttentionInputCase> list = {
@@ -22,6 +23,7 @@ inline const std::vector<AttentionInputCase>& attention_input_list() {
       {"queries for a suffix", {{0, 9, 4}, {7, 1, 0}, {40, 5, 5}}, 64, 4, 64, 16, 64},
       {"latents only", {{3, 6}}, 64, 4, 64, 16, 64, false},
       {"whole head rotated", {{2, 3}}, 64, 2, 32, 32, 64},
+      {"tiny values", {{2, 3}}, 64, 2, 64, 16, 64, true, 1e-5},
       {"many rows", {{0, 70}, {11, 3}}, 64, 4, 64, 16, 64},
       {"release head", {{4000, 2}, {64, 3}}, 512, 4, 512, 64, 128},
   };

@@ -22,7 +22,7 @@ class Test final : public OperatorCase {
     const int rows = host.all.rows(), page_rows = c_.page_tokens / c_.ratio;
 
     const auto args = std::make_shared<CompressorArgs>();
-    args->x = backend.activations(random.normals(int64_t{rows} * c_.d, 1, 8), rows, c_.d);
+    args->x = backend.activations(random.normals(int64_t{rows} * c_.d, c_.size, 8), rows, c_.d);
     args->rows = &step->all;
     args->segments = &step->segments;
     args->ratio = c_.ratio;

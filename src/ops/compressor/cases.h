@@ -13,6 +13,7 @@ struct CompressorCase {
   int ratio, d, head_dim, index_dim, rope_dim;
   int page_tokens = 4;
   bool trace = true;
+  double size = 1;  // of x: far below 1 the norms' eps would show
 };
 inline const std::vector<CompressorCase>& compressor_list() {
   static const std::vector<CompressorCase> list = {
@@ -26,6 +27,7 @@ inline const std::vector<CompressorCase>& compressor_list() {
       {"ratio 2, one row that waits", {{2, 1}}, 2, 64, 64, 32, 16},
       {"ratio 2, ragged", {{0, 1}, {5, 1}, {9, 4}, {16, 7}, {2, 0}, {31, 2}}, 2, 96, 96, 64, 32},
       {"ratio 2, without traces", {{3, 6}}, 2, 64, 64, 32, 16, 4, false},
+      {"ratio 1, tiny values", {{3, 2}}, 1, 64, 64, 32, 16, 4, true, 1e-5},
       {"ratio 2, long chunk", {{1, 77}}, 2, 64, 64, 32, 16, 16},
       {"ratio 1, release head", {{100, 3}}, 1, 512, 512, 128, 64, 64},
       {"ratio 2, release head", {{1023, 4}}, 2, 512, 512, 128, 64, 64},

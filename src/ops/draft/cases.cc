@@ -15,7 +15,7 @@ class ContextTest final : public OperatorCase {
     const int k = c_.taps * c_.d;
     DraftContextArgs args;
     args.rows = c_.rows;
-    args.main_hidden = backend.activations(random.normals(int64_t{c_.rows} * k, 1, 8), c_.rows, k);
+    args.main_hidden = backend.activations(random.normals(int64_t{c_.rows} * k, c_.size, 8), c_.rows, k);
     args.main_proj = backend.weight(random_weight(random, WeightFormat::fp8_block32, c_.d, k));
     args.main_norm = backend.array(random_norm(random, c_.d));
     args.main_x = backend.output_activations(c_.rows, c_.d);

@@ -18,6 +18,7 @@ inline constexpr EngramGatherCase kEngramGatherCases[] = {
 enum class EngramInput {
   usual,
   nothing,   // h is zero: the gate sits on its floor
+  tiny,      // far below 1 the eps of the norms would show
   opposite,  // h is far along and against the keys: the gate saturates on both sides
 };
 struct EngramApplyCase {
@@ -32,6 +33,7 @@ inline constexpr EngramApplyCase kEngramApplyCases[] = {
     {"image positions", 7, 4, 64, 192, true},
     {"two copies", 3, 2, 96, 64},
     {"gate floor", 3, 4, 64, 64, false, EngramInput::nothing},
+    {"tiny residual", 3, 4, 64, 64, false, EngramInput::tiny},
     {"gate far out", 4, 4, 128, 64, false, EngramInput::opposite},
     {"many rows", 66, 4, 64, 96, true},
     {"wide", 3, 4, 512, 768},

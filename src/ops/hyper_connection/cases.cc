@@ -22,11 +22,11 @@ class HyperConnectionTest final : public OperatorCase {
     args->rows = c_.rows;
     args->copies = copies;
     args->d = d;
-    args->in.h = backend.activations(random.normals(int64_t{in_rows} * wide), in_rows, wide);
+    args->in.h = backend.activations(random.normals(int64_t{in_rows} * wide, c_.size), in_rows, wide);
     args->in.pre = backend.f32(random.uniforms(in_rows * copies, 0.1, 1.2), in_rows, copies);
     args->in.post = backend.f32(random.uniforms(in_rows * copies, 0, 2), in_rows, copies);
     args->in.comb = backend.f32(random.uniforms(in_rows * copies * copies, 0.02, 0.6), in_rows, copies * copies);
-    if (c_.y) args->y = backend.activations(random.normals(int64_t{y_rows} * d), y_rows, d);
+    if (c_.y) args->y = backend.activations(random.normals(int64_t{y_rows} * d, c_.size), y_rows, d);
     if (c_.mapped) {
       std::vector<int32_t> source, y_source;
       for (int r = 0; r < c_.rows; ++r) source.push_back(2 * r + random.integer(0, 1));
@@ -44,8 +44,8 @@ class HyperConnectionTest final : public OperatorCase {
 
     const auto weights = std::make_shared<HyperConnectionWeights>();
     if (c_.mix) {
-      weights->fn = backend.array(random.normals(int64_t{mixes} * wide, kMixGain / std::sqrt(wide)));
-      weights->base = backend.array(random.uniforms(mixes, -2, 2));
+      weights->fn = backend.array(random.normals(int64_t{mixes} * wide, mix_gain() / std::sqrt(wide)));
+      weights->base = backend.array(c_.fixed_mix ? limits(copies) : random.uniforms(mixes, -2, 2));
       weights->scale = backend.array(random.uniforms(3, 0.5, kScale));
       args->mix = weights.get();
       args->out.post = backend.output(c_.rows, copies, DType::f32);
@@ -87,7 +87,7 @@ class HyperConnectionTest final : public OperatorCase {
     }
     // z = scale * m + base. The sigmoids' slopes are below 1; an entry of comb moves by up to twice its own size times the
     // error of z, which the Sinkhorn steps hand on; they add their own roundings.
-    const Tolerance z = (written + sum(c_.copies * c_.d)) * (kMixGain * kScale);
+    const Tolerance z = (written + sum(c_.copies * c_.d)) * (mix_gain() * kScale);
     const Tolerance mixed = Tolerance{2 * z.of_scale, z.of_scale, 2 * z.deviation} + stored_as(kUnitF32);
     check("pre", mixed);
     check("post", mixed);
@@ -101,8 +101,18 @@ class HyperConnectionTest final : public OperatorCase {
   }
 
  private:
-  static constexpr double kMixGain = 1.5;  // deviation of m
-  static constexpr double kScale = 1.5;    // largest of the three scales
+  double mix_gain() const { return c_.fixed_mix ? 0 : 1.5; }  // deviation of m
+
+  // Sigmoids that vanish, so that the added hc_eps is all that is left of `pre`; and a matrix on which every Sinkhorn
+  // iteration still changes the fourth digit.
+  static std::vector<float> limits(int copies) {
+    std::vector<float> base(2 * copies, -20.0f);
+    for (int j = 0; j < copies; ++j)
+      for (int k = 0; k < copies; ++k) base.push_back(static_cast<float>((7 * j + 11 * k * k + 3 * j * k) % 23 - 11));
+    return base;
+  }
+
+  static constexpr double kScale = 1.5;  // largest of the three scales
   HyperConnectionCase c_;
 };
 

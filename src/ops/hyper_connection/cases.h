@@ -15,6 +15,8 @@ struct HyperConnectionCase {
   bool in_place = false;
   bool collapsed = false;
   bool store_h = true;
+  bool fixed_mix = false;  // no products: the coefficients follow from the base alone, to the last bits
+  double size = 1;         // of h and y: far below 1 the norms' eps would show
 };
 inline constexpr HyperConnectionCase kHyperConnectionCases[] = {
     {.name = "no rows", .rows = 0, .copies = 4, .d = 64},
@@ -28,6 +30,8 @@ inline constexpr HyperConnectionCase kHyperConnectionCases[] = {
     {.name = "last site: no mix, collapsed kept", .rows = 6, .copies = 4, .d = 64, .mix = false, .collapsed = true},
     {.name = "input of the norm only", .rows = 6, .copies = 4, .d = 64, .mix = false, .mapped = true, .store_h = false},
     {.name = "coefficients only", .rows = 4, .copies = 4, .d = 64, .y = false, .norm = false},
+    {.name = "coefficients at their limits", .rows = 2, .copies = 4, .d = 64, .y = false, .fixed_mix = true},
+    {.name = "tiny values", .rows = 3, .copies = 4, .d = 64, .size = 1e-5},
     {.name = "many rows", .rows = 131, .copies = 4, .d = 128},
     {.name = "release width", .rows = 7, .copies = 4, .d = 5120},
 };
