@@ -183,10 +183,11 @@ void Bpe::encode_word(std::string_view word, std::vector<TokenId>& out) const {
   const std::size_t before = out.size();
   TokenId ids[kShortWord];
   std::size_t n = 0;
-  if (word.size() <= kShortWord * 3) start_symbols(word, [&](TokenId id) {
-    if (n < kShortWord) ids[n] = id;
-    ++n;
-  });
+  if (word.size() <= kShortWord * 3)
+    start_symbols(word, [&](TokenId id) {
+      if (n < kShortWord) ids[n] = id;
+      ++n;
+    });
   if (n > 0 && n <= kShortWord) {
     merge_short(ids, static_cast<int>(n), out);
   } else {

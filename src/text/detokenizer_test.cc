@@ -30,8 +30,8 @@ std::vector<TokenId> byte_ids(std::string_view bytes) {
 TEST(Detokenizer, StreamEqualsWhole) {
   property("any ids", [] {
     const Tokenizer& t = small_tokenizer();
-    const auto ids = *rc::gen::container<std::vector<TokenId>>(
-        rc::gen::inRange(TokenId{0}, static_cast<TokenId>(t.vocab_size())));
+    const auto ids =
+        *rc::gen::container<std::vector<TokenId>>(rc::gen::inRange(TokenId{0}, static_cast<TokenId>(t.vocab_size())));
     Detokenizer detokenizer(t);
     std::vector<TokenPiece> pieces;
     for (const TokenId id : ids) detokenizer.push(id, pieces);

@@ -86,7 +86,8 @@ class JsonParser {
   [[noreturn]] void stop(const char* what) const { throw ParseFailure{pos_, what}; }
   char peek() const { return pos_ < text_.size() ? text_[pos_] : '\0'; }
   void skip_space() {
-    while (pos_ < text_.size() && (text_[pos_] == ' ' || text_[pos_] == '\n' || text_[pos_] == '\t' || text_[pos_] == '\r'))
+    while (pos_ < text_.size() &&
+           (text_[pos_] == ' ' || text_[pos_] == '\n' || text_[pos_] == '\t' || text_[pos_] == '\r'))
       ++pos_;
   }
   bool take(std::string_view word) {
@@ -273,9 +274,7 @@ Json Json::parse(std::string_view text) {
 std::optional<Json> Json::try_parse(std::string_view text) {
   try {
     return JsonParser(text).document();
-  } catch (const ParseFailure&) {
-    return std::nullopt;
-  }
+  } catch (const ParseFailure&) { return std::nullopt; }
 }
 
 const Json* Json::find(std::string_view key) const {

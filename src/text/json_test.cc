@@ -38,7 +38,8 @@ TEST(Json, PrintsLikePython) {
 
 TEST(Json, KeepsTheLastOfManyRepeatedKeys) {
   std::string text = "{";
-  for (int i = 0; i < 40; ++i) text += "\"k" + std::to_string(i % 20) + "\":" + std::to_string(i) + (i < 39 ? "," : "}");
+  for (int i = 0; i < 40; ++i)
+    text += "\"k" + std::to_string(i % 20) + "\":" + std::to_string(i) + (i < 39 ? "," : "}");
   const Json value = Json::parse(text);
   ASSERT_EQ(value.as_object()->size(), 20u);
   EXPECT_EQ((*value.as_object())[3].first, "k3");
@@ -46,8 +47,29 @@ TEST(Json, KeepsTheLastOfManyRepeatedKeys) {
 }
 
 TEST(Json, RefusesWhatPythonRefuses) {
-  for (const char* bad : {"", "{", "[1,]", "{\"a\":1,}", "{a:1}", "'a'", "01", "1.", ".5", "+1", "1e", "\"a", "\"\\x\"",
-                          "\"\\u12\"", "tru", "nan", "1 2", "\"a\nb\"", "{\"a\" 1}", "[1 2]", "\xEF\xBB\xBF""1", "-"}) {
+  for (const char* bad : {"",
+                          "{",
+                          "[1,]",
+                          "{\"a\":1,}",
+                          "{a:1}",
+                          "'a'",
+                          "01",
+                          "1.",
+                          ".5",
+                          "+1",
+                          "1e",
+                          "\"a",
+                          "\"\\x\"",
+                          "\"\\u12\"",
+                          "tru",
+                          "nan",
+                          "1 2",
+                          "\"a\nb\"",
+                          "{\"a\" 1}",
+                          "[1 2]",
+                          "\xEF\xBB\xBF"
+                          "1",
+                          "-"}) {
     EXPECT_FALSE(Json::try_parse(bad)) << bad;
     expect_error(ErrorKind::invalid_data, "not valid JSON", [&] { Json::parse(bad); });
   }

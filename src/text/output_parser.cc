@@ -18,12 +18,14 @@ constexpr std::size_t kMaxHeader = 4096, kMaxBlanks = 64;
 
 // Control tokens beside the four above that a stream of plain text may spell.
 constexpr std::array<std::string_view, 14> kOtherNames = {
-    v41::bos, "<｜▁pad▁｜>", v41::system, v41::user, v41::assistant, v41::latest_reminder, "<｜action｜>", "<｜query｜>",
-    "<｜authority｜>", "<｜domain｜>", "<｜title｜>", "<｜read_url｜>", "<|EOT|>", "<｜deepseek_image｜>"};
+    v41::bos,       "<｜▁pad▁｜>",         v41::system,       v41::user,      v41::assistant, v41::latest_reminder,
+    "<｜action｜>", "<｜query｜>",         "<｜authority｜>", "<｜domain｜>", "<｜title｜>",  "<｜read_url｜>",
+    "<|EOT|>",      "<｜deepseek_image｜>"};
 
 // Marks of places in an image: part of an answer.
-constexpr std::array<std::string_view, 8> kShownNames = {"<｜ref｜>",   "<｜/ref｜>",   "<｜box｜>",     "<｜/box｜>",
-                                                         "<｜point｜>", "<｜/point｜>", "<｜polygon｜>", "<｜/polygon｜>"};
+constexpr std::array<std::string_view, 8> kShownNames = {"<｜ref｜>",     "<｜/ref｜>",    "<｜box｜>",
+                                                         "<｜/box｜>",    "<｜point｜>",   "<｜/point｜>",
+                                                         "<｜polygon｜>", "<｜/polygon｜>"};
 
 bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
@@ -213,9 +215,7 @@ OutputParser::Step OutputParser::free_text(bool final) {
       ++breaks_;
       take(1);
       return Step::again;
-    case kEnd:
-      end_output();
-      return Step::again;
+    case kEnd: end_output(); return Step::again;
     case kThinkClose:
       take(1);
       if (state_ == State::reasoning) enter_text(State::content);
@@ -336,9 +336,7 @@ OutputParser::Step OutputParser::tag_in_invoke(const Tag& tag) {
 OutputParser::Step OutputParser::value(bool final) {
   const std::string_view text = rest();
   switch (text[0]) {
-    case kEnd:
-      end_output();
-      return Step::again;
+    case kEnd: end_output(); return Step::again;
     case kNamed: {
       const std::size_t end = text.find(kNameEnd);
       add_value(text.substr(1, end - 1));
@@ -386,9 +384,9 @@ OutputParser::Tag OutputParser::read_tag(bool final) const {
   while (i < text.size() && ((text[i] >= 'a' && text[i] <= 'z') || text[i] == '_')) ++i;
   const std::string_view name = text.substr(name_begin, i - name_begin);
   using Entry = std::pair<std::string_view, Tag::Kind>;
-  for (const auto& [word, kind] : {Entry{"calls", Tag::block}, Entry{"tool_calls", Tag::block},
-                                   Entry{"function_calls", Tag::block}, Entry{"invoke", Tag::invoke},
-                                   Entry{"parameter", Tag::parameter}}) {
+  for (const auto& [word, kind] :
+       {Entry{"calls", Tag::block}, Entry{"tool_calls", Tag::block}, Entry{"function_calls", Tag::block},
+        Entry{"invoke", Tag::invoke}, Entry{"parameter", Tag::parameter}}) {
     if (i == text.size() && word.starts_with(name) && !(final && word == name)) return unfinished;
     if (word == name) tag.kind = kind;
   }

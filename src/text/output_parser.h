@@ -119,13 +119,13 @@ class OutputParser {
   State state_;
   bool parse_calls_;
   std::set<std::string> own_arguments_;  // tools that have a parameter "arguments"
-  bool at_start_;              // line breaks (in a block: blanks too) are dropped until text comes
+  bool at_start_;                        // line breaks (in a block: blanks too) are dropped until text comes
   bool said_anything_ = false;
-  std::size_t breaks_ = 0;     // line breaks that show only if text follows
+  std::size_t breaks_ = 0;  // line breaks that show only if text follows
   int calls_ = 0;
   bool first_parameter_ = true;
-  std::string json_;           // a value that cannot be passed on before it is whole
-  bool may_wrap_ = false;      // of this call
+  std::string json_;       // a value that cannot be passed on before it is whole
+  bool may_wrap_ = false;  // of this call
   enum class Wrapped { no, as_text, as_json } wrapped_ = Wrapped::no;  // json_ holds the value of "arguments"
 
   Utf8Stream utf8_;

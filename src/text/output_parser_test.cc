@@ -6,7 +6,8 @@
 namespace hadal::text {
 
 std::ostream& operator<<(std::ostream& out, const OutputEvent& e) {
-  return out << "{kind " << e.kind << " call " << e.call << " \"" << e.text << "\"" << (e.complete ? "" : " cut off") << "}";
+  return out << "{kind " << e.kind << " call " << e.call << " \"" << e.text << "\"" << (e.complete ? "" : " cut off")
+             << "}";
 }
 bool operator==(const OutputEvent& a, const OutputEvent& b) {
   return a.kind == b.kind && a.call == b.call && a.text == b.text && a.complete == b.complete;
@@ -140,10 +141,29 @@ TEST(OutputParser, SameForEverySplit) {
 // Random damage to real outputs: nothing may depend on the split, and arguments stay JSON objects.
 TEST(OutputParser, DamagedOutputs) {
   static const std::vector<Json> rows = read_json_lines("outputs.jsonl");
-  static const std::vector<std::string> scraps = {
-      "<", ">", "/", "\n", "\"", " ", "｜DSML｜", "</｜DSML｜ parameter>", "<｜DSML｜ calls>\n", "</｜DSML｜ invoke>", "</think>",
-      "<think>", "<｜User｜>", "<｜end▁of▁sentence｜>", "｜", "x", "<｜DSML｜ invoke name=\"g\">\n", "</｜DSML｜ calls", "string=",
-      "<｜DSML｜ parameter name=\"p\" string=\"false\">", "<｜DSML｜ parameter>", "<｜DSML｜foo>", "\xF0\x9F"};
+  static const std::vector<std::string> scraps = {"<",
+                                                  ">",
+                                                  "/",
+                                                  "\n",
+                                                  "\"",
+                                                  " ",
+                                                  "｜DSML｜",
+                                                  "</｜DSML｜ parameter>",
+                                                  "<｜DSML｜ calls>\n",
+                                                  "</｜DSML｜ invoke>",
+                                                  "</think>",
+                                                  "<think>",
+                                                  "<｜User｜>",
+                                                  "<｜end▁of▁sentence｜>",
+                                                  "｜",
+                                                  "x",
+                                                  "<｜DSML｜ invoke name=\"g\">\n",
+                                                  "</｜DSML｜ calls",
+                                                  "string=",
+                                                  "<｜DSML｜ parameter name=\"p\" string=\"false\">",
+                                                  "<｜DSML｜ parameter>",
+                                                  "<｜DSML｜foo>",
+                                                  "\xF0\x9F"};
   property("damage", [] {
     const Json& row = rows[*rc::gen::inRange<std::size_t>(0, rows.size())];
     std::string output = string_at(row, "output");
@@ -209,7 +229,8 @@ TEST(OutputParser, ReadsWhatTheEncoderWrites) {
              s.find("｜DSML｜") == s.npos;
     });
     Json::Object members;
-    const std::string text = *rc::gen::suchThat(any_text(), [](const std::string& s) { return s.find("｜") == s.npos; });
+    const std::string text =
+        *rc::gen::suchThat(any_text(), [](const std::string& s) { return s.find("｜") == s.npos; });
     members.emplace_back("text", Json(text));
     members.emplace_back("list", Json(Json::Array{Json(1), Json(text), Json(true), Json()}));
     answer.tool_calls = {{"1", "f", Json(members).dump()}, {"2", "g", "{}"}};
@@ -245,7 +266,8 @@ TEST(OutputParser, TypedValues) {
     const std::string all = arguments_of("r</think>" + block(invoke("f", parameter("v", text, is_text))));
     return all.substr(6, all.size() - 7);
   };
-  for (const char* json : {"true", "null", "-1.5e3", "[1,  2]", R"({"a": [{}]})", "\"s\"", "123456789012345678901234567890"})
+  for (const char* json :
+       {"true", "null", "-1.5e3", "[1,  2]", R"({"a": [{}]})", "\"s\"", "123456789012345678901234567890"})
     EXPECT_EQ(value(json, false), json);
   EXPECT_EQ(value("true", true), "\"true\"");
   EXPECT_EQ(value("12", true), "\"12\"");
@@ -277,7 +299,8 @@ TEST(OutputParser, MalformedClosers) {
   const std::string good = block(invoke("f", parameter("a", "1") + parameter("b", "2", false)));
   const auto without = [&](const std::string& part, const std::string& instead = "") {
     std::string text = good;
-    for (std::size_t at; (at = text.find(part)) != std::string::npos && part != instead;) text.replace(at, part.size(), instead);
+    for (std::size_t at; (at = text.find(part)) != std::string::npos && part != instead;)
+      text.replace(at, part.size(), instead);
     return "r</think>c" + text;
   };
   EXPECT_EQ(arguments_of(without("｜DSML｜ ", "｜DSML｜")), want);  // V4 spelling
@@ -285,16 +308,22 @@ TEST(OutputParser, MalformedClosers) {
   EXPECT_EQ(arguments_of(without("</｜DSML｜ calls>")), want);
   EXPECT_EQ(arguments_of(without("\n\n<｜DSML｜ calls>\n")), want);
   EXPECT_EQ(arguments_of(without(" calls>", " tool_calls>")), want);
-  EXPECT_EQ(arguments_of("r</think>c" + block(invoke("f", "<｜DSML｜ parameter name=\"a\" string=\"true\">1</｜DSML｜ parameter\n"))),
+  EXPECT_EQ(arguments_of("r</think>c" +
+                         block(invoke("f", "<｜DSML｜ parameter name=\"a\" string=\"true\">1</｜DSML｜ parameter\n"))),
             R"({"a": "1"})");
-  EXPECT_EQ(arguments_of("r</think>c" + block("<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"a\" string=\"true\">1\n</｜DSML｜ invoke>\n")),
-            R"({"a": "1\n"})");
+  EXPECT_EQ(
+      arguments_of(
+          "r</think>c" +
+          block(
+              "<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"a\" string=\"true\">1\n</｜DSML｜ invoke>\n")),
+      R"({"a": "1\n"})");
   for (const std::string stray : {"</｜DSML｜ invoke>", "</｜DSML｜ parameter>", "</｜DSML｜ calls>", "</think>"}) {
     EXPECT_EQ(parse("r</think>a" + stray + "b").content, "ab");
     expect_same_for_all_splits("r</think>a" + stray + "b", kThinking);
   }
   // Text beside the calls is kept.
-  const Result r = parse("r</think>c" + block(invoke("f", "") + "between" + invoke("g", "")) + "after" + block(invoke("h", "")));
+  const Result r =
+      parse("r</think>c" + block(invoke("f", "") + "between" + invoke("g", "")) + "after" + block(invoke("h", "")));
   EXPECT_EQ(r.content, "cbetweenafter");
   EXPECT_EQ(r.calls.size(), 3u);
 }
@@ -302,18 +331,21 @@ TEST(OutputParser, MalformedClosers) {
 // The model may write about the format.
 TEST(OutputParser, MarkupAsText) {
   for (const std::string text :
-       {"use a \"<｜DSML｜ calls>\" block", "the ｜DSML｜ mark", "<｜DSML｜ unknown>", "<｜DSML｜ invoke> without a name",
-        "<｜DSML｜ parameter name=\"a\" string=\"true\"> alone", "a < b </ c <", "x <think> y"}) {
+       {"use a \"<｜DSML｜ calls>\" block", "the ｜DSML｜ mark", "<｜DSML｜ unknown>",
+        "<｜DSML｜ invoke> without a name", "<｜DSML｜ parameter name=\"a\" string=\"true\"> alone", "a < b </ c <",
+        "x <think> y"}) {
     EXPECT_EQ(parse("r</think>" + text).content, text);
     expect_same_for_all_splits("r</think>" + text, kThinking);
     expect_same_for_all_splits(text, kThinking);
   }
-  EXPECT_EQ(result_of(parse_whole("a" + block(invoke("f", "")), kChat, {false, {}})).content, "a" + block(invoke("f", "")));
+  EXPECT_EQ(result_of(parse_whole("a" + block(invoke("f", "")), kChat, {false, {}})).content,
+            "a" + block(invoke("f", "")));
 }
 
 // An output that is cut off never shows part of a tag, and what was complete stays.
 TEST(OutputParser, CutOffAnywhere) {
-  const std::string output = "r</think>content" + block(invoke("f", parameter("a", "x y") + parameter("b", "[1, 2]", false)));
+  const std::string output =
+      "r</think>content" + block(invoke("f", parameter("a", "x y") + parameter("b", "[1, 2]", false)));
   for (std::size_t n = 0; n <= output.size(); ++n) {
     const std::string cut = output.substr(0, n);
     expect_same_for_all_splits(cut, kThinking);

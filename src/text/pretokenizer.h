@@ -47,7 +47,7 @@ void for_each_word_deepseek_v3(std::string_view text, const Word& word) {
   const auto is_ascii_letter = [](char c) { return static_cast<unsigned char>((c | 0x20) - 'a') < 26; };
 
   const char* p = text.data();
-  const char* gap = p;  // characters since here match no alternative; together they make one word
+  const char* gap = p;    // characters since here match no alternative; together they make one word
   std::uint8_t zone = 0;  // splits 1 and 2: a piece ends where the zone changes
   const auto emit = [&](const char* from, const char* to) {
     if (gap < from) word(std::string_view(gap, static_cast<std::size_t>(from - gap)));
@@ -84,7 +84,8 @@ void for_each_word_deepseek_v3(std::string_view text, const Word& word) {
       continue;
     }
     // Punctuation glued to ASCII letters: ".append", "_name".
-    if ((c & (cc::punct | cc::symbol)) && static_cast<unsigned char>(*p) < 0x80 && next < end && is_ascii_letter(*next)) {
+    if ((c & (cc::punct | cc::symbol)) && static_cast<unsigned char>(*p) < 0x80 && next < end &&
+        is_ascii_letter(*next)) {
       const char* q = next + 1;
       while (q < end && is_ascii_letter(*q)) ++q;
       emit(p, q);

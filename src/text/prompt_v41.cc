@@ -41,8 +41,8 @@ constexpr std::array<std::string_view, 6> kTasks = {"action", "query", "authorit
 
 // One turn of the prompt: a message, or several user and tool messages in a row.
 struct Turn {
-  const ChatMessage* message;  // the first one; nullptr for an empty system message that was put in front
-  Role role;                   // never tool
+  const ChatMessage* message;              // the first one; nullptr for an empty system message that was put in front
+  Role role;                               // never tool
   std::vector<const ChatMessage*> blocks;  // user turns only
   std::string task;
 };
@@ -72,8 +72,8 @@ void order_results(Turn& turn, const std::vector<ToolCall>& calls) {
     results.push_back(turn.blocks[i]);
   }
   const auto rank = [&](const ChatMessage* result) {
-    const auto it = std::find_if(calls.begin(), calls.end(),
-                                 [&](const ToolCall& call) { return call.id == result->tool_call_id; });
+    const auto it =
+        std::find_if(calls.begin(), calls.end(), [&](const ToolCall& call) { return call.id == result->tool_call_id; });
     return it == calls.end() ? std::size_t{0} : static_cast<std::size_t>(it - calls.begin());
   };
   std::stable_sort(results.begin(), results.end(),
@@ -91,7 +91,8 @@ class Renderer {
       if (turns_[i].role == Role::user || (turns_[i].role == Role::system && i > 0)) last_user_ = static_cast<int>(i);
     // What is generated comes after all finished turns: their reasoning is old, even where no user turn follows.
     const int size = static_cast<int>(turns_.size());
-    if (options.generate) last_user_ = size > 0 && turns_.back().message && turns_.back().message->prefix ? size - 2 : size;
+    if (options.generate)
+      last_user_ = size > 0 && turns_.back().message && turns_.back().message->prefix ? size - 2 : size;
   }
 
   Prompt render() {
@@ -135,9 +136,9 @@ class Renderer {
     if (!system && !options_.thinking) return;
     prompt_.add_control(v41::system);
     if (options_.thinking)
-      prompt_.add_text(fmt::format(
-          "Reasoning Effort: {} (range 1-100, the higher the value, the more thorough the reasoning)\n\n",
-          options_.effort));
+      prompt_.add_text(
+          fmt::format("Reasoning Effort: {} (range 1-100, the higher the value, the more thorough the reasoning)\n\n",
+                      options_.effort));
   }
 
   void schemas(const std::vector<Json>& tools) {
@@ -308,7 +309,8 @@ Json canonical_tool(const Json& function) {
     const Json* value = function.find(key);
     return std::pair<std::string, Json>(key, value && !value->is_null() ? *value : std::move(otherwise));
   };
-  return Json(Json::Object{{"name", *name}, member("description", Json("")), member("parameters", Json(Json::Object{}))});
+  return Json(
+      Json::Object{{"name", *name}, member("description", Json("")), member("parameters", Json(Json::Object{}))});
 }
 
 }  // namespace hadal::text

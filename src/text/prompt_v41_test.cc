@@ -72,7 +72,8 @@ std::vector<std::string> without_tools_section(std::vector<std::string> parts) {
     while (parts[last].find(end) == std::string::npos) last += 2;
     const std::string tail = parts[last].substr(parts[last].find(end) + end.size());
     parts[first] = parts[first].substr(0, at) + "@TOOLS@" + tail;
-    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(first) + 1, parts.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(first) + 1,
+                parts.begin() + static_cast<std::ptrdiff_t>(last) + 1);
     break;
   }
   return parts;
@@ -185,8 +186,7 @@ TEST(PromptV41, TextsAddNoControlTokens) {
       PromptOptions options;
       options.tools = {Json(Json::Object{{"name", Json(texts[9])}})};
       std::vector<std::string> controls;
-      const Prompt prompt =
-          encode_prompt_v41({say(Role::system, texts[0]), say(Role::user, texts[1]), a, t}, options);
+      const Prompt prompt = encode_prompt_v41({say(Role::system, texts[0]), say(Role::user, texts[1]), a, t}, options);
       for (const auto& part : prompt.parts())
         if (part.control) controls.push_back(part.text);
       return controls;

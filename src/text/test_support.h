@@ -42,9 +42,10 @@ inline std::string string_at(const Json& object, const char* key) {
 // Valid UTF-8 with a taste for what breaks tokenizers: blanks, digits, punctuation, several scripts, emoji.
 inline rc::Gen<std::string> any_text() {
   const auto words = rc::gen::elementOf(std::vector<std::string>{
-      " ", "  ", "\n", "\r\n", "\t", "a", "the", "Hello", ".append", "123", "4567", "\u0663", "中文", "。", "、", "カ", "é",
-      "e\u0301", "Привет", "😀", "👩\u200d💻", "\u200d", "\u3000", "\u0085", "'", "\"", "{}", "<", ">", "</", "\u00a0",
-      "｜", "<think>", "</think>", "<｜User｜>", "｜DSML｜", "\x01", "\x7f"});
+      " ",        "  ",     "\n",      "\r\n",     "\t",         "a",        "the",  "Hello",   ".append", "123",
+      "4567",     "\u0663", "中文",    "。",       "、",         "カ",       "é",    "e\u0301", "Привет",  "😀",
+      "👩\u200d💻", "\u200d", "\u3000",  "\u0085",   "'",          "\"",       "{}",   "<",       ">",       "</",
+      "\u00a0",   "｜",     "<think>", "</think>", "<｜User｜>", "｜DSML｜", "\x01", "\x7f"});
   return rc::gen::map(rc::gen::container<std::vector<std::string>>(words), [](const std::vector<std::string>& parts) {
     std::string text;
     for (const std::string& part : parts) text += part;

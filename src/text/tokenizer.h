@@ -19,7 +19,7 @@ namespace hadal::text {
 class Prompt {
  public:
   struct Part {
-    bool control;      // a control token, named by `text`
+    bool control;  // a control token, named by `text`
     std::string text;
   };
   void add_control(std::string_view name) { parts_.push_back({true, std::string(name)}); }

@@ -71,10 +71,9 @@ void check_normalizer(const Json* normalizer) {
 
 void check_model(const Json& root, const Json& model) {
   check_normalizer(root.find("normalizer"));
-  if (type_of(&model) != "BPE")
-    fail(ErrorKind::unsupported, "model type is {}, expected BPE", type_of(&model));
-  for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback",
-                          "ignore_merges"})
+  if (type_of(&model) != "BPE") fail(ErrorKind::unsupported, "model type is {}, expected BPE", type_of(&model));
+  for (const char* key :
+       {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"})
     expect_off(model, key);
   if (type_of(root.find("decoder")) != "ByteLevel")
     fail(ErrorKind::unsupported, "decoder is {}, expected ByteLevel", type_of(root.find("decoder")));
@@ -163,8 +162,7 @@ Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
     Tokenizer result(Bpe(std::move(ordinary), read_merges(model)), pre);
 
     const Json* added = root.find("added_tokens");
-    if (added && !added->is_null() && !added->as_array())
-      fail(ErrorKind::invalid_data, "added_tokens is not a list");
+    if (added && !added->is_null() && !added->as_array()) fail(ErrorKind::invalid_data, "added_tokens is not a list");
     if (added && added->as_array()) {
       for (const Json& token : *added->as_array()) {
         const std::string* content = member(token, "content").as_string();
@@ -174,7 +172,8 @@ Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
             fail(ErrorKind::unsupported, "added token \"{}\" has {} set, which is not supported", *content, key);
         const TokenId id = id_of(member(token, "id"), *content);
         grow(bytes, id);
-        if (static_cast<std::size_t>(id) >= result.flags_.size()) result.flags_.resize(static_cast<std::size_t>(id) + 1);
+        if (static_cast<std::size_t>(id) >= result.flags_.size())
+          result.flags_.resize(static_cast<std::size_t>(id) + 1);
         bytes[id] = *content;
         result.flags_[id] = static_cast<std::uint8_t>(kControl | (flag_of(token, "special") ? kSpecial : 0));
         result.controls_[*content] = id;
@@ -185,9 +184,7 @@ Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
     result.bytes_ = std::move(bytes);
     result.flags_.resize(result.bytes_.size());
     return result;
-  } catch (const Error& error) {
-    throw Error(error.kind(), name + ": " + error.what());
-  }
+  } catch (const Error& error) { throw Error(error.kind(), name + ": " + error.what()); }
 }
 
 }  // namespace hadal::text

