@@ -9,14 +9,15 @@ namespace hadal {
 
 class Progress {
  public:
-  // `total` is in bytes. Nothing is shown during the first half second, so that short jobs stay silent.
-  Progress(std::string label, uint64_t total);
+  // `total` is in bytes, or in `unit`s when one is given. Nothing is shown during the first half second, so that short
+  // jobs stay silent.
+  Progress(std::string label, uint64_t total, std::string unit = "");
   // Ends the line when finish() has not been called, for instance because of an exception.
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void advance(uint64_t bytes);
+  void advance(uint64_t amount);
   void finish();
   double seconds() const;
 
@@ -25,6 +26,7 @@ class Progress {
   void show(bool last);
 
   std::string label_;
+  std::string unit_;
   uint64_t total_;
   uint64_t done_ = 0;
   bool terminal_;

@@ -15,7 +15,7 @@ constexpr int64_t max_width = 1 << 20;
 constexpr int64_t max_vocab = 1 << 24;
 constexpr int64_t max_layers = 1024;
 constexpr int64_t max_experts = 1 << 14;
-constexpr int64_t max_tensors = 4'000'000;
+constexpr int64_t max_tensors = 500'000;
 constexpr double huge = 1e30;
 
 void refuse_other_models(JsonFields& top) {
