@@ -13,8 +13,9 @@ build: ## compile into build/$(PRESET); the binary is build/$(PRESET)/hadal
 test: build ## all tests that need no GPU
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
-bench: build ## the built-in benchmark on the small model configuration
-	$(BUILD)/hadal bench
+bench: build ## what this machine can do, and what the kernels make of it
+	$(BUILD)/hadal bench roof
+	$(BUILD)/hadal bench kernel
 
 lint: ## clang-format and clang-tidy over what changed
 	scripts/lint.sh --no-packages

@@ -8,7 +8,15 @@ mode=${2:-}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 page=docs/command-line.md
 
-subcommands() { "$binary" --help | awk '/^Subcommands:/ { on = 1; next } /^[^ ]/ { on = 0 } on && /^  [a-z]/ { print $1 }'; }
+# Names of all subcommands, nested ones as "bench kernel".
+subcommands() {  # [NAME]
+  local name
+  "$binary" $1 --help | awk '/^Subcommands:/ { on = 1; next } /^[^ ]/ { on = 0 } on && /^  [a-z]/ { print $1 }' | while read -r name; do
+    name="${1:+$1 }$name"
+    echo "$name"
+    subcommands "$name"
+  done
+}
 
 # The block of one help text. CLI11 prints "  name      description", and a long name on a line of its own.
 block() {
@@ -39,7 +47,7 @@ block() {
 }
 
 new=$(mktemp); trap 'rm -f "$new"' EXIT
-names=$(subcommands)
+names=$(subcommands '')
 awk '/^<!-- help / { print "@" $0; skip = 1; next } /^<!-- end -->/ { skip = 0; next } !skip' "$page" |
   while IFS= read -r line; do
     if [[ $line == "@<!-- help"* ]]; then
@@ -49,9 +57,9 @@ awk '/^<!-- help / { print "@" $0; skip = 1; next } /^<!-- end -->/ { skip = 0; 
       printf '%s\n' "$line"
     fi
   done >"$new"
-for name in $names; do
+while read -r name; do
   grep -q "^<!-- help $name -->" "$new" || { printf '\n## hadal %s\n' "$name"; block "$name"; } >>"$new"
-done
+done <<<"$names"
 
 if [[ $mode == --update ]]; then
   cp "$new" "$page"
