@@ -48,15 +48,10 @@ __device__ __forceinline__ bool mbarrier_try_wait(uint64_t* bar, uint32_t parity
   return done != 0;
 }
 
-// Waits until the phase of this parity has completed. HADAL_WATCHDOG (benchmarks) turns a hang into a trap.
+// Waits until the phase of this parity has completed. (A limit on the spins with a trap makes ptxas spill: C7512.)
 __device__ __forceinline__ void mbarrier_wait(uint64_t* bar, uint32_t parity) {
-#ifdef HADAL_WATCHDOG
-  for (uint32_t spins = 0; !mbarrier_try_wait(bar, parity); ++spins)
-    if (spins > (1u << 22)) __trap();
-#else
   while (!mbarrier_try_wait(bar, parity)) {
   }
-#endif
 }
 
 // Position in a ring of `Stages` buffers and the parity of its current round.

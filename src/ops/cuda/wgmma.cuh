@@ -106,7 +106,7 @@ struct Wgmma;
 
 #define HADAL_WGMMA_RS(N, NAME, TYPE, I0, I1, I2, I3, I4, I5, I6)                                                  \
   template <int BTransposed = 0>                                                                                   \
-  static __device__ __forceinline__ void NAME(float (&d)[N / 2], const uint32_t* a, uint64_t b, int accumulate) {  \
+  static __device__ __forceinline__ void NAME(float* d, const uint32_t* a, uint64_t b, int accumulate) {  \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" I5 ", 0;\n"                                                  \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE " {" HADAL_R##N "}, {%" I0 ",%" I1 ",%" I2 \
                  ",%" I3 "}, %" I4 ", p, 1, 1, %" I6 ";\n}\n"                                                      \
@@ -115,7 +115,7 @@ struct Wgmma;
   }
 #define HADAL_WGMMA_SS(N, NAME, TYPE, I0, I1, I2, I3)                                                              \
   template <int BTransposed = 0>                                                                                   \
-  static __device__ __forceinline__ void NAME(float (&d)[N / 2], uint64_t a, uint64_t b, int accumulate) {         \
+  static __device__ __forceinline__ void NAME(float* d, uint64_t a, uint64_t b, int accumulate) {         \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" I2 ", 0;\n"                                                  \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE " {" HADAL_R##N "}, %" I0 ", %" I1         \
                  ", p, 1, 1, 0, %" I3 ";\n}\n"                                                                     \

@@ -1,0 +1,19 @@
+// Chooses among the compiled kernels of grouped_kernel.cuh.
+#include "ops/experts/grouped.h"
+
+namespace hadal::cuda {
+
+void grouped_mxfp4_wide(const GroupedArgs&, int multiprocessors, cudaStream_t);
+void grouped_mxfp4_narrow(const GroupedArgs&, int multiprocessors, cudaStream_t);
+void grouped_fp8_wide(const GroupedArgs&, int multiprocessors, cudaStream_t);
+void grouped_fp8_narrow(const GroupedArgs&, int multiprocessors, cudaStream_t);
+
+void grouped_feed_forward(const GroupedArgs& args, int multiprocessors, cudaStream_t stream) {
+  const bool narrow = args.plan.max_tile_rows == kMaxNarrowTileRows;
+  if (args.fp8)
+    (narrow ? grouped_fp8_narrow : grouped_fp8_wide)(args, multiprocessors, stream);
+  else
+    (narrow ? grouped_mxfp4_narrow : grouped_mxfp4_wide)(args, multiprocessors, stream);
+}
+
+}  // namespace hadal::cuda

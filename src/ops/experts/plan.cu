@@ -1,0 +1,181 @@
+// Groups rows by expert before the matrix kernel and sums their outputs after it.
+#include <cub/block/block_scan.cuh>
+
+#include "ops/cuda/errors.h"
+#include "ops/cuda/hopper.cuh"
+#include "ops/experts/grouped.h"
+
+namespace hadal::cuda {
+namespace {
+
+constexpr int kPlanThreads = 1024;  // also the largest number of local experts
+
+__host__ __device__ constexpr int round_up(int x, int to) { return (x + to - 1) / to * to; }
+
+// Cuts rows [row0, row0 + padded) of a slot into tiles of nearly equal size.
+__device__ void cut_tiles(const RowPlan& plan, int slot, int row0, int padded, int tiles, int first) {
+  const int n = tiles ? round_up((padded + tiles - 1) / tiles, 8) : 0;
+  for (int i = 0; i < tiles; ++i) {
+    plan.tiles[first + i] = {slot, row0 + i * n, min(n, padded - i * n), first, tiles};
+    plan.done[first + i] = 0;
+  }
+}
+
+// One block: count, scan, place. 24,576 choices are 24 rounds of 1,024 threads.
+__global__ void __launch_bounds__(kPlanThreads) plan_kernel(RowPlan plan, const int32_t* ids, const float* weights,
+                                                            int choices, int topk, const int32_t* slot_of, int slots) {
+  using Scan = cub::BlockScan<int, kPlanThreads>;
+  __shared__ typename Scan::TempStorage scan;
+  __shared__ int count[kPlanThreads], next[kPlanThreads];
+  const int t = threadIdx.x;
+  count[t] = 0;
+  __syncthreads();
+  for (int i = t; i < choices; i += kPlanThreads) {
+    const int slot = slot_of[ids[i]];
+    if (slot >= 0) atomicAdd(&count[slot], 1);
+  }
+  __syncthreads();
+  const int rows = t < slots ? count[t] : 0;
+  const int padded = round_up(rows, 8), tiles = (padded + plan.max_tile_rows - 1) / plan.max_tile_rows;
+  int row0, first, total_rows, total_tiles;
+  Scan(scan).ExclusiveSum(padded, row0, total_rows);
+  __syncthreads();
+  Scan(scan).ExclusiveSum(tiles, first, total_tiles);
+  next[t] = row0;
+  cut_tiles(plan, t, row0, padded, tiles, first);
+  for (int i = rows; i < padded; ++i) {
+    plan.row_token[row0 + i] = 0;
+    plan.row_weight[row0 + i] = 0;
+  }
+  if (t == 0) {
+    *plan.tile_count = total_tiles;
+    *plan.next = 0;
+  }
+  __syncthreads();
+  for (int i = t; i < choices; i += kPlanThreads) {
+    const int slot = slot_of[ids[i]];
+    int row = -1;
+    if (slot >= 0) {
+      row = atomicAdd(&next[slot], 1);
+      plan.row_token[row] = i / topk;
+      plan.row_weight[row] = weights[i];
+    }
+    plan.pair_row[i] = row;
+  }
+}
+
+__global__ void plan_all_kernel(RowPlan plan, int rows) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  const int padded = round_up(rows, 8);
+  if (i < padded) {
+    plan.row_token[i] = i < rows ? i : 0;
+    plan.row_weight[i] = i < rows ? 1.0f : 0.0f;
+  }
+  if (i == 0) {
+    const int tiles = (padded + plan.max_tile_rows - 1) / plan.max_tile_rows;
+    cut_tiles(plan, 0, 0, padded, tiles, 0);
+    *plan.tile_count = tiles;
+    *plan.next = 0;
+  }
+}
+
+__device__ __forceinline__ void add8(float (&sum)[8], uint4 v) {
+  const uint32_t u[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    sum[2 * i] += __uint_as_float(u[i] << 16);
+    sum[2 * i + 1] += __uint_as_float(u[i] & 0xffff0000u);
+  }
+}
+
+// Eight channels a thread. The loads of a row's experts do not wait for each other.
+template <int TopK>
+__global__ void combine_kernel(const int* pair_row, const uint16_t* out, const uint16_t* shared_out, uint16_t* y, int topk,
+                               int d) {
+  const size_t row = blockIdx.x;
+  const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
+  if (channel >= d) return;
+  float sum[8] = {};
+  if constexpr (TopK > 0) {
+    uint4 v[TopK];
+#pragma unroll
+    for (int k = 0; k < TopK; ++k) {
+      const int from = pair_row[row * TopK + k];
+      v[k] = from < 0 ? make_uint4(0, 0, 0, 0)
+                      : __ldcs(reinterpret_cast<const uint4*>(out + static_cast<size_t>(from) * d + channel));
+    }
+#pragma unroll
+    for (int k = 0; k < TopK; ++k) add8(sum, v[k]);
+  } else {
+    for (int k = 0; k < topk; ++k) {
+      const int from = pair_row[row * topk + k];
+      if (from >= 0) add8(sum, *reinterpret_cast<const uint4*>(out + static_cast<size_t>(from) * d + channel));
+    }
+  }
+  if (shared_out) add8(sum, *reinterpret_cast<const uint4*>(shared_out + row * d + channel));
+  *reinterpret_cast<uint4*>(y + row * d + channel) =
+      make_uint4(pack_bf16x2(sum[0], sum[1]), pack_bf16x2(sum[2], sum[3]), pack_bf16x2(sum[4], sum[5]),
+                 pack_bf16x2(sum[6], sum[7]));
+}
+
+size_t align(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+template <typename T>
+void cut(char*& at, T*& array, size_t count) {
+  array = reinterpret_cast<T*>(at);
+  at += align(count * sizeof(T));
+}
+
+char* cut_plan(RowPlan& plan, char* at, int rows, int topk, int slots, int experts) {
+  const int choices = rows * topk;
+  plan.max_tile_rows = choices <= 40 * experts ? kMaxNarrowTileRows : kMaxTileRows;
+  plan.row_capacity = round_up(choices, 8) + 8 * (slots < choices ? slots : choices);
+  plan.tile_capacity = plan.row_capacity / plan.max_tile_rows + (slots < choices ? slots : choices) + 1;
+  cut(at, plan.row_token, plan.row_capacity);
+  cut(at, plan.row_weight, plan.row_capacity);
+  cut(at, plan.pair_row, choices);
+  cut(at, plan.tiles, plan.tile_capacity);
+  cut(at, plan.done, plan.tile_capacity);
+  cut(at, plan.tile_count, 1);
+  cut(at, plan.next, 1);
+  return at;
+}
+
+}  // namespace
+
+size_t row_plan_bytes(int rows, int topk, int slots, int experts) {
+  RowPlan plan;
+  return static_cast<size_t>(cut_plan(plan, nullptr, rows, topk, slots, experts) - static_cast<char*>(nullptr));
+}
+
+RowPlan row_plan(void* block, int rows, int topk, int slots, int experts) {
+  RowPlan plan;
+  cut_plan(plan, static_cast<char*>(block), rows, topk, slots, experts);
+  return plan;
+}
+
+void plan_rows(const RowPlan& plan, const int32_t* ids, const float* weights, int rows, int topk, const int32_t* slot_of,
+               int slots, cudaStream_t stream) {
+  if (slots > kPlanThreads) fail_shape("experts", "at most 1024 local experts", slots);
+  plan_kernel<<<1, kPlanThreads, 0, stream>>>(plan, ids, weights, rows * topk, topk, slot_of, slots);
+  HADAL_CUDA_LAUNCHED("plan_kernel");
+}
+
+void plan_all_rows(const RowPlan& plan, int rows, cudaStream_t stream) {
+  plan_all_kernel<<<(round_up(rows, 8) + 255) / 256, 256, 0, stream>>>(plan, rows);
+  HADAL_CUDA_LAUNCHED("plan_all_kernel");
+}
+
+void combine_rows(const int* pair_row, const uint16_t* out, const uint16_t* shared_out, uint16_t* y, int rows, int topk,
+                  int d, cudaStream_t stream) {
+  if (rows == 0) return;
+  const int threads = 128;
+  const dim3 grid(rows, (d / 8 + threads - 1) / threads);
+  if (topk == 6)
+    combine_kernel<6><<<grid, threads, 0, stream>>>(pair_row, out, shared_out, y, topk, d);
+  else
+    combine_kernel<0><<<grid, threads, 0, stream>>>(pair_row, out, shared_out, y, topk, d);
+  HADAL_CUDA_LAUNCHED("combine_kernel");
+}
+
+}  // namespace hadal::cuda
