@@ -1,0 +1,133 @@
+// The experts operator on a GPU: groups rows, runs the matrix kernel (or the general one), adds the shared expert.
+#include "ops/cuda/errors.h"
+#include "ops/cuda/linear.h"
+#include "ops/experts/experts.h"
+#include "ops/experts/general.h"
+#include "ops/experts/grouped.h"
+
+namespace hadal::cuda {
+namespace {
+
+// The matrix kernel takes a layer when every local expert was packed at load (pack.h).
+bool all_packed(const ExpertStore& store) {
+  int local = 0;
+  for (int e = 0; e < store.count(); ++e)
+    if (store.is_local(e)) {
+      ++local;
+      const FeedForward& w = store.expert(e);
+      if (w.w1.format != WeightFormat::mxfp4 || !w.w1.packed || !w.w2.packed) return false;
+    }
+  return local > 0;
+}
+
+// Routed outputs of the local experts: the rows, and where a choice finds its row.
+struct Routed {
+  const int* choice_row = nullptr;
+  const uint16_t* out = nullptr;
+};
+
+Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, const uint16_t* x, int d,
+                   int width, bool official) {
+  const ExpertStore& store = *args.experts;
+  std::vector<int32_t> slot_of(store.count(), -1);
+  std::vector<PackedPointers> packed;
+  for (int e = 0; e < store.count(); ++e)
+    if (store.is_local(e)) {
+      slot_of[e] = static_cast<int32_t>(packed.size());
+      const FeedForward& w = store.expert(e);
+      packed.push_back({static_cast<const uint8_t*>(w.w1.packed), static_cast<const uint8_t*>(w.w2.packed)});
+    }
+  const int slots = static_cast<int>(packed.size());
+  GroupedArgs grouped;
+  grouped.plan = row_plan(scratch.get<char>(row_plan_bytes(args.rows, args.topk, slots, store.count())), args.rows,
+                          args.topk, slots, store.count());
+  grouped.weights = context.upload(packed);
+  grouped.x = x;
+  grouped.activated = scratch.get<uint16_t>(static_cast<size_t>(grouped.plan.row_capacity) * width);
+  uint16_t* out = scratch.get<uint16_t>(static_cast<size_t>(grouped.plan.row_capacity) * d);
+  grouped.out = out;
+  grouped.d = d;
+  grouped.width = width;
+  grouped.limit = args.limit;
+  grouped.round_activations = official;
+  plan_rows(grouped.plan, args.ids.i32(), args.weights.f32(), args.rows, args.topk, context.upload(slot_of), slots,
+            context.stream());
+  grouped_feed_forward(grouped, context.multiprocessors(), context.stream());
+  return {grouped.plan.pair_row, out};
+}
+
+Routed run_general(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, const uint16_t* x, int d,
+                   int width, bool official) {
+  const ExpertStore& store = *args.experts;
+  std::vector<FeedForward> experts(store.count());
+  for (int e = 0; e < store.count(); ++e)
+    if (store.is_local(e)) {
+      experts[e] = store.expert(e);
+      if (!experts[e].w1.data) fail_shape("experts", "published weight bytes where not all local experts are packed", e);
+    }
+  const size_t choices = static_cast<size_t>(args.rows) * args.topk;
+  GeneralExpertsArgs general;
+  general.experts = context.upload(experts);
+  general.ids = args.ids.i32();
+  general.weights = args.weights.f32();
+  general.rows = args.rows;
+  general.topk = args.topk;
+  general.d = d;
+  general.width = width;
+  general.limit = args.limit;
+  general.x = x;
+  general.activated = scratch.get<uint16_t>(choices * width);
+  general.out = scratch.get<uint16_t>(choices * d);
+  general.choice_row = scratch.get<int>(choices);
+  general.round_activations = official;
+  general_experts(general, context.stream());
+  return {general.choice_row, general.out};
+}
+
+// bf16(shared(x)), or null when there is no shared expert.
+const uint16_t* run_shared(CudaContext& context, Scratch& scratch, const ExpertsArgs& args) {
+  if (!args.shared.w1) return nullptr;
+  const int width = args.shared.w1.n;
+  const size_t count = static_cast<size_t>(args.rows) * width;
+  uint16_t* gate = scratch.get<uint16_t>(count);
+  uint16_t* up = scratch.get<uint16_t>(count);
+  uint16_t* out = scratch.get<uint16_t>(static_cast<size_t>(args.rows) * args.x.cols);
+  const Tensor gate_tensor{gate, DType::bf16, args.rows, width}, up_tensor{up, DType::bf16, args.rows, width};
+  linear(context, linear_args(args.x, args.shared.w1, gate_tensor));
+  linear(context, linear_args(args.x, args.shared.w3, up_tensor));
+  swiglu(gate, up, gate, static_cast<int64_t>(count), args.limit, context.stream());
+  linear(context, linear_args(gate_tensor, args.shared.w2, {out, DType::bf16, args.rows, args.x.cols}));
+  return out;
+}
+
+}  // namespace
+
+void experts(Context& base, const ExpertsArgs& args) {
+  CudaContext& context = CudaContext::of(base);
+  if (args.rows == 0) return;
+  HADAL_CUDA_CHECK(args.x.type == DType::bf16 && args.y.type == DType::bf16 && args.x.cols % 8 == 0);
+  Scratch scratch(context);
+  const int d = static_cast<int>(args.x.cols);
+  const bool official = context.numerics() == Numerics::official;
+
+  int first = 0;
+  while (first < args.experts->count() && !args.experts->is_local(first)) ++first;
+  Routed routed;
+  if (first < args.experts->count()) {
+    const int width = args.experts->expert(first).w1.n;
+    // The published code rounds the inputs of FP4 linears; the values fit bf16, so a rounded copy serves.
+    const uint16_t* x = args.x.bf16();
+    if (official) {
+      uint16_t* rounded = scratch.get<uint16_t>(static_cast<size_t>(args.rows) * d);
+      round_inputs(x, rounded, static_cast<int64_t>(args.rows) * d, context.stream());
+      x = rounded;
+    }
+    routed = all_packed(*args.experts) ? run_grouped(context, scratch, args, x, d, width, official)
+                                       : run_general(context, scratch, args, x, d, width, official);
+  }
+  const uint16_t* shared = run_shared(context, scratch, args);
+  combine_rows(routed.choice_row, routed.out, shared, args.y.bf16(), args.rows, routed.choice_row ? args.topk : 0, d,
+               context.stream());
+}
+
+}  // namespace hadal::cuda
