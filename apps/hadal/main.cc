@@ -52,8 +52,6 @@ int run(int argc, char** argv) {
   CLI::App app("Hadal runs DeepSeek models from their published checkpoints.", "hadal");
   app.set_version_flag("--version", "hadal " HADAL_VERSION);
   app.require_subcommand(1);
-  add_run(app);
-  add_logits(app);
   add_inspect(app);
   add_bench(app);
   add_selftest(app);
@@ -64,7 +62,13 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForHelp&) { std::fputs(app.help().c_str(), stdout); } catch (const CLI::CallForAllHelp&) {
     std::fputs(app.help("", CLI::AppFormatMode::All).c_str(), stdout);
   } catch (const CLI::CallForVersion& version) { std::printf("%s\n", version.what()); } catch (const CLI::Success&) {
-  } catch (const CLI::ParseError& error) { return report(exit_status(ErrorKind::invalid_argument), error.what()); }
+  } catch (const CLI::ParseError& error) {
+    // The parser only misses a command; a misspelt one deserves to be named.
+    std::string message = error.what();
+    if (argc > 1 && argv[1][0] != '-' && app.get_subcommands().empty())
+      message = fmt::format("there is no command \"{}\"; hadal --help lists them", argv[1]);
+    return report(exit_status(ErrorKind::invalid_argument), message.c_str());
+  }
   // A full disk or a closed pipe behind standard output must not look like success.
   if (std::fflush(stdout) != 0 || std::ferror(stdout))
     return report(exit_status(ErrorKind::io), "cannot write standard output");
