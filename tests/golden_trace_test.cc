@@ -293,8 +293,8 @@ TEST(GoldenRope, InverseFrequenciesHaveTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(All, GoldenTrace,
                          testing::Combine(testing::Values("v41-a", "v41-c"),
                                           testing::Values(Backend::reference, Backend::cpu)),
-                         [](const auto& info) {
-                           std::string name = std::get<0>(info.param) + "_" + std::string(to_string(std::get<1>(info.param)));
+                         [](const auto& parameter) {
+                           std::string name = std::get<0>(parameter.param) + "_" + std::string(to_string(std::get<1>(parameter.param)));
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });

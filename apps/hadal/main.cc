@@ -52,6 +52,8 @@ int run(int argc, char** argv) {
   CLI::App app("Hadal runs DeepSeek models from their published checkpoints.", "hadal");
   app.set_version_flag("--version", "hadal " HADAL_VERSION);
   app.require_subcommand(1);
+  add_run(app);
+  add_logits(app);
   add_inspect(app);
   add_bench(app);
   add_selftest(app);

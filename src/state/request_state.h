@@ -56,7 +56,8 @@ class RequestState {
   // too few pages.
   void propose(std::span<const int32_t> tokens);
   // The first n proposed tokens become part of the state, the others are dropped. The caller has run cache_commit with
-  // the same n on the device.
+  // the same n on the device. A chunk of a prompt is committed in whole or not at all: `exact` and `bounded` do not run the
+  // rows that a shorter one would need.
   void commit(int64_t n);
   void rollback() { commit(0); }
 

@@ -64,9 +64,13 @@ StepPlan::StepPlan(Context& context, const StepShape& shape, std::span<const Seg
     }
 
   std::vector<int64_t> draft(n);
-  for (size_t s = 0; s < n; ++s)
-    draft[s] = std::max(decoder_first(s, shape.layers - 1, 0),
-                        start[s] + requests_[s].state->proposed() - shape.window);
+  for (size_t s = 0; s < n; ++s) {
+    // A chunk of a prompt is accepted in whole, so only its last window can stay in a ring; of other rows any number may be
+    // accepted.
+    const int64_t end = start[s] + requests_[s].state->proposed();
+    draft[s] = decoder_first(s, shape.layers - 1, 0);
+    if (end <= requests_[s].state->prompt_end()) draft[s] = std::max(draft[s], end - shape.window);
+  }
   draft_ = &suffix(draft);
 
   std::vector<std::vector<int32_t>> wanted(n);

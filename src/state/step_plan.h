@@ -44,7 +44,7 @@ class StepPlan {
   // Rows that layer l takes in (its input is normalised and gives a window latent), and rows that it puts out.
   const RowSet& in(int layer) const { return *in_[static_cast<size_t>(layer)]; }
   const RowSet& out(int layer) const { return *out_[static_cast<size_t>(layer)]; }
-  // Rows whose taps condition the draft module: the last `window` rows that the last layer takes in.
+  // Rows whose taps condition the draft module: those that the last layer takes in, of a prompt's chunk the last window.
   const RowSet& draft() const { return *draft_; }
   const RowSet& logits() const { return *logits_; }
 

@@ -1,0 +1,126 @@
+#include "model_options.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+
+#include "base/error.h"
+#include "base/npy.h"
+#include "ops/cpu/context.h"
+
+namespace hadal {
+
+namespace fs = std::filesystem;
+
+void ModelOptions::add_to(CLI::App& command, bool required) {
+  CLI::Option* model = command.add_option("MODEL", path,
+                                          required ? "Folder of the checkpoint (config.json, *.safetensors)"
+                                                   : "Folder of the checkpoint; the embedded model when left out");
+  if (required) model->required();
+  command.add_option("--backend,--device", backend, "Where to run: cpu, cuda, or reference (slow, the specification)")
+      ->capture_default_str();
+  command.add_option("--numerics", numerics,
+                     "bf16, fp32 (no bf16 rounding: to compare with oracles), or official (FP8 inputs as published)")
+      ->capture_default_str();
+  command.add_option("--threads", threads, "CPU threads; 0 = all that the process may use")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+}
+
+void PrefillOptions::add_to(CLI::App& command) {
+  command.add_option("--prefill", mode,
+                     "Rows that decoder layers run for a prompt: full, exact (the same logits), bounded (approximate)")
+      ->capture_default_str();
+  command.add_option("--chunk", chunk, "Prompt tokens in one step")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  command.add_option("--bounded-rows", bounded_rows, "With --prefill bounded: rows, at least the window; 0 = the window")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+}
+
+SingleRequest::PromptOptions PrefillOptions::prompt() const {
+  SingleRequest::PromptOptions options;
+  bool known = false;
+  for (const PrefillMode m : {PrefillMode::full, PrefillMode::exact, PrefillMode::bounded})
+    if (mode == to_string(m)) {
+      options.mode = m;
+      known = true;
+    }
+  if (!known) fail(ErrorKind::invalid_argument, "unknown prefill mode '{}', expected full, exact or bounded", mode);
+  if (bounded_rows > 0 && options.mode != PrefillMode::bounded)
+    fail(ErrorKind::invalid_argument, "--bounded-rows {} needs --prefill bounded, got --prefill {}", bounded_rows, mode);
+  options.chunk = chunk;
+  options.bounded_rows = bounded_rows;
+  return options;
+}
+
+fs::path find_model(const std::string& path) {
+  if (!path.empty()) return path;
+  std::error_code ignored;
+  const fs::path binary = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  const fs::path candidates[] = {binary / "models/hadal-tiny", binary / "../share/hadal/models/hadal-tiny",
+                                 binary / "../../models/hadal-tiny"};
+  for (const fs::path& candidate : candidates)
+    if (fs::exists(candidate / "config.json", ignored)) return fs::weakly_canonical(candidate, ignored);
+  fail(ErrorKind::invalid_argument,
+       "no MODEL was given and the embedded model is not beside the binary ({}) or under share/hadal/models; give a folder",
+       binary.string());
+}
+
+LoadedModel::LoadedModel(const ModelOptions& options)
+    : directory(find_model(options.path)),
+      backend(parse_backend(options.backend)),
+      checkpoint(Checkpoint::open(directory)),
+      context(make_context(backend, parse_numerics(options.numerics), options.threads)),
+      model(std::make_unique<deepseek_v41::Model>(checkpoint, *context, operators_of(backend))) {}
+
+text::Tokenizer LoadedModel::tokenizer() const {
+  if (!fs::exists(directory / "tokenizer.json"))
+    fail(ErrorKind::invalid_data, "{} has no tokenizer.json; give token ids with --ids", directory.string());
+  return text::Tokenizer::load(directory);
+}
+
+std::string LoadedModel::describe() const {
+  std::string where(to_string(backend));
+  if (const auto* cpu = dynamic_cast<const CpuContext*>(context.get()); cpu != nullptr && backend == Backend::cpu)
+    where += fmt::format(" ({}, {} threads)", to_string(cpu->isa()), const_cast<CpuContext*>(cpu)->pool().size());
+  return fmt::format("model {}, {} layers, backend {}, numerics {}", directory.string(), model->config().layers(), where,
+                     to_string(context->numerics()));
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path, std::ios::binary);
+    if (!file) fail(ErrorKind::io, "cannot open {}: {}", path, std::strerror(errno));
+  }
+  std::istream& in = path == "-" ? std::cin : file;
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  if (in.bad()) fail(ErrorKind::io, "cannot read {}", path);
+  return text;
+}
+
+std::vector<int32_t> parse_ids(const std::string& text, const std::string& what) {
+  std::vector<int32_t> ids;
+  const std::string separators = ", []\r\n\t";
+  for (size_t i = 0; (i = text.find_first_not_of(separators, i)) != std::string::npos;) {
+    const size_t end = std::min(text.find_first_of(separators, i), text.size());
+    const std::string word = text.substr(i, end - i);
+    const bool digits = std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+    if (!digits || word.size() > 9)
+      fail(ErrorKind::invalid_argument, "{}: '{}' is not a token id, expected whole numbers separated by commas or spaces",
+           what, word.substr(0, 40));
+    ids.push_back(std::stoi(word));
+    i = end;
+  }
+  return ids;
+}
+
+std::vector<int32_t> read_ids(const std::string& path) {
+  if (path.ends_with(".npy")) return read_npy_i32(path).data;
+  return parse_ids(read_text(path), path);
+}
+
+}  // namespace hadal

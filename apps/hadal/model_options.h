@@ -1,0 +1,62 @@
+// Flags that every command with a model shares, and the model that they name.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/backend.h"
+#include "engine/single_request.h"
+#include "text/tokenizer.h"
+
+namespace hadal {
+
+struct ModelOptions {
+  std::string path;
+  std::string backend = "cpu";
+  std::string numerics = "bf16";
+  int threads = 0;
+
+  // `required`: the command has no use for the embedded model.
+  void add_to(CLI::App& command, bool required);
+};
+
+struct PrefillOptions {
+  std::string mode = "exact";
+  int chunk = 512;
+  int bounded_rows = 0;
+
+  void add_to(CLI::App& command);
+  SingleRequest::PromptOptions prompt() const;
+};
+
+// A checkpoint opened and placed on its backend.
+struct LoadedModel {
+  explicit LoadedModel(const ModelOptions& options);
+
+  std::filesystem::path directory;
+  Backend backend;
+  Checkpoint checkpoint;
+  std::unique_ptr<Context> context;
+  std::unique_ptr<deepseek_v41::Model> model;
+
+  // tokenizer.json beside the weights; throws invalid_data when there is none.
+  text::Tokenizer tokenizer() const;
+  // The resolved configuration as one line, for standard error.
+  std::string describe() const;
+};
+
+// The folder of a model: the path as given, else the embedded model beside the binary or under share/hadal.
+std::filesystem::path find_model(const std::string& path);
+
+// Token ids from a comma- or space-separated list, or from a file of such (or a one-dimensional int32 .npy).
+std::vector<int32_t> parse_ids(const std::string& text, const std::string& what);
+std::vector<int32_t> read_ids(const std::string& path);
+// The whole of a file, or of standard input for "-".
+std::string read_text(const std::string& path);
+
+}  // namespace hadal
