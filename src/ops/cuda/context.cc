@@ -123,15 +123,23 @@ void CudaContext::release_step(size_t mark) {
 
 const void* CudaContext::place_weight(const void* host, size_t bytes) {
   const size_t size = align(std::max<size_t>(bytes, 1));
-  if (slab_used_ + size > slab_.bytes) {
-    const size_t next = std::max(size, std::clamp(2 * slab_.bytes, kFirstSlab, kLastSlab));
-    slab_ = {allocate("weights", next), next};
+  if (slabs_.empty() || slab_used_ + size > slabs_.back().bytes) {
+    const size_t last = slabs_.empty() ? 0 : slabs_.back().bytes;
+    const size_t next = std::max(size, std::clamp(2 * last, kFirstSlab, kLastSlab));
+    slabs_.push_back({allocate("weights", next), next});
     slab_used_ = 0;
   }
-  void* device = static_cast<char*>(slab_.data) + slab_used_;
+  void* device = static_cast<char*>(slabs_.back().data) + slab_used_;
   slab_used_ += size;
   copy_to_device(device, host, bytes);
   return device;
+}
+
+bool CudaContext::is_placed(const void* device) const {
+  const auto* p = static_cast<const char*>(device);
+  return std::any_of(slabs_.begin(), slabs_.end(), [&](const Block& slab) {
+    return p >= static_cast<const char*>(slab.data) && p < static_cast<const char*>(slab.data) + slab.bytes;
+  });
 }
 
 void CudaContext::copy_to_device(void* device, const void* host, size_t bytes) {

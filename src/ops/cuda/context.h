@@ -49,6 +49,8 @@ class CudaContext final : public Context {
 
   // Device memory for the life of the context, booked under `purpose` ("weights", "caches", ...).
   void* allocate(const std::string& purpose, size_t bytes, bool zeroed = false);
+  // Whether place_weight gave out this address: then what lies there stays as it is.
+  bool is_placed(const void* device) const;
   size_t allocated() const { return allocated_; }
   size_t memory_budget() const { return budget_; }
   const std::map<std::string, size_t>& allocated_by_purpose() const { return by_purpose_; }
@@ -75,7 +77,7 @@ class CudaContext final : public Context {
   std::map<std::string, size_t> by_purpose_;
   std::vector<void*> owned_;
 
-  Block slab_;  // of weights, being filled
+  std::vector<Block> slabs_;  // of weights; the last is being filled
   size_t slab_used_ = 0;
 
   std::vector<Block> blocks_;  // step memory; more than one only until the next reset

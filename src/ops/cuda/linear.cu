@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/cuda/linear_launch.cuh"
+#include "ops/cuda/packed_linear.h"
 #include "ops/cuda/row.cuh"
 
 namespace hadal::cuda {
@@ -110,6 +111,12 @@ void linear(CudaContext& context, const LinearArgs& a) {
     p.x = rounded;
     p.x_stride = cols;
     p.x_row = nullptr;
+  }
+  if (w.packed != nullptr) {
+    HADAL_CUDA_CHECK(a.y != nullptr && a.y_stride % 8 == 0);
+    PackedProblem q{p.x, p.x_stride, p.x_row, a.rows, w.k, w.n, w.n / a.groups, nullptr, nullptr, a.y, a.y_stride};
+    locate_packed(w, q);
+    return packed_linear(q, context.multiprocessors(), context.stream());
   }
   p.w = static_cast<const uint8_t*>(w.data);
   p.scale = w.scale;

@@ -27,6 +27,7 @@ struct LinearArgs {
   bool quantise_input = true;    // `official`: Q1 on the input of FP8 and FP4 weights
 };
 
+// A weight with `packed` set goes through packed_linear.h: FP8 weights of the release do, after prepare_weight.
 void linear(CudaContext& context, const LinearArgs& args);
 
 // bf16 activations x [rows, k] into a new bf16 tensor or a given one.

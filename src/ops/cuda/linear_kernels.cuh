@@ -59,15 +59,15 @@ __device__ __forceinline__ void decode(const uint32_t (&raw)[4], int j, uint32_t
   } else if constexpr (F == WeightFormat::fp8_block32) {
     constexpr uint32_t kBias = 0x7b807b80u;  // 2^120 twice
     const uint32_t low = __byte_perm(raw[j], 0, 0x1404), high = __byte_perm(raw[j], 0, 0x3424);
-    b0 = mul_bf16x2(mul_bf16x2(((low & 0x7f007f00u) >> 4) | (low & 0x80008000u), kBias), scale);
-    b1 = mul_bf16x2(mul_bf16x2(((high & 0x7f007f00u) >> 4) | (high & 0x80008000u), kBias), scale);
+    b0 = multiply_bf16x2(multiply_bf16x2(((low & 0x7f007f00u) >> 4) | (low & 0x80008000u), kBias), scale);
+    b1 = multiply_bf16x2(multiply_bf16x2(((high & 0x7f007f00u) >> 4) | (high & 0x80008000u), kBias), scale);
   } else {
     constexpr uint32_t kBias = 0x7e807e80u;  // 2^126 twice
     const uint32_t codes = raw[j / 2] >> (16 * (j % 2));
     const uint32_t low = (codes & 0xfu) | ((codes & 0xf0u) << 12);
     const uint32_t high = ((codes & 0xf00u) >> 8) | ((codes & 0xf000u) << 4);
-    b0 = mul_bf16x2(mul_bf16x2(((low & 0x00070007u) << 6) | ((low & 0x00080008u) << 12), kBias), scale);
-    b1 = mul_bf16x2(mul_bf16x2(((high & 0x00070007u) << 6) | ((high & 0x00080008u) << 12), kBias), scale);
+    b0 = multiply_bf16x2(multiply_bf16x2(((low & 0x00070007u) << 6) | ((low & 0x00080008u) << 12), kBias), scale);
+    b1 = multiply_bf16x2(multiply_bf16x2(((high & 0x00070007u) << 6) | ((high & 0x00080008u) << 12), kBias), scale);
   }
 }
 

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "ops/cuda/hopper.cuh"
+
 namespace hadal::cuda {
 
 // d += A B for one 16 x 8 tile over 16 values of k; bf16 operands, fp32 sums. With g = lane / 4 and t = lane % 4:
@@ -30,19 +32,6 @@ __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.com
 template <int Pending>
 __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
-}
-
-__device__ __forceinline__ uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
-  uint32_t d;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-  return d;
-}
-
-// Two fp32 values as bf16, `low` in the lower half.
-__device__ __forceinline__ uint32_t pack_bf16x2(float low, float high) {
-  uint32_t d;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
-  return d;
 }
 
 }  // namespace hadal::cuda

@@ -8,6 +8,7 @@
 #include "ops/cuda/codec.cuh"
 #include "ops/cuda/errors.h"
 #include "ops/cuda/linear.h"
+#include "ops/cuda/packed_linear.h"
 
 namespace hadal::cuda {
 namespace {
@@ -108,14 +109,42 @@ void check_linear_decoder(CudaContext& context, WeightFormat format, std::vector
       if (fp8 && (code & 0x7f) == 0x7f) continue;  // NaN, refused at load
       const float scale_value = hadal::from_ue8m0(static_cast<uint8_t>(r / 32));
       const float want = (fp8 ? hadal::from_e4m3(code) : hadal::from_e2m1(code)) * scale_value;
-      // Past the range of bf16 weights are refused; below it they may lose bits.
-      if (!std::isfinite(want) || std::fabs(want) < 0x1p-126f) continue;
+      // A block that can overflow is refused at load; below the range of bf16 weights may lose bits.
+      if (!std::isfinite(scale_value * (fp8 ? 448.0f : 6.0f)) || std::fabs(want) < 0x1p-126f) continue;
       if (y[static_cast<size_t>(c) * n + r] != want) {
         failures.push_back("linear decodes code " + std::to_string(code) + " with scale byte " + std::to_string(r / 32) + " as " +
                            std::to_string(y[static_cast<size_t>(c) * n + r]) + ", expected " + std::to_string(want));
         if (failures.size() > 20) return;
       }
     }
+}
+
+// The packed path against the published bytes, and against itself for every tile width.
+void check_packed(CudaContext& context, LinearArgs a, int most, std::vector<std::string>& failures) {
+  Scratch scratch(context);
+  const int n = a.w.n;
+  a.y_f32 = nullptr;
+  a.rows = most;
+  a.y = scratch.get<uint16_t>(static_cast<size_t>(most) * n);
+  linear(context, a);
+  const auto want = download(context, a.y, static_cast<size_t>(most) * n);
+  pack_linear(context, a.w);
+  std::vector<uint16_t> first;
+  for (const int rows : {most, 1, 7, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 144, 145, 256}) {
+    a.rows = rows;
+    linear(context, a);
+    const auto y = download(context, a.y, static_cast<size_t>(rows) * n);
+    if (first.empty()) first = y;
+    if (!std::equal(y.begin(), y.end(), first.begin()))
+      failures.push_back("packed [" + std::to_string(n) + ", " + std::to_string(a.w.k) + "]: " + std::to_string(rows) + " rows differ from " + std::to_string(most));
+  }
+  double error = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double w = hadal::from_bf16(want[i]), e = w - hadal::from_bf16(first[i]);
+    error += e * e;
+    size += w * w;
+  }
+  if (!(error <= size * 1e-6)) failures.push_back("packed [" + std::to_string(n) + ", " + std::to_string(a.w.k) + "] is off by " + std::to_string(std::sqrt(error / size)));
 }
 
 }  // namespace
@@ -166,6 +195,7 @@ std::vector<std::string> check_row_invariance(CudaContext& context) {
       a.w = {format, shape.n, shape.k, context.upload(data), context.upload(scale)};
       a.y_f32 = scratch.get<float>(static_cast<size_t>(kMost) * shape.n);
       a.y_stride = shape.n;
+      if (can_pack(a.w)) check_packed(context, a, kMost, failures);
       std::vector<float> first;
       for (const int rows : {kMost, 1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129}) {
         a.rows = rows;

@@ -25,7 +25,7 @@ __device__ __forceinline__ void decode_fp4(uint32_t codes, uint8_t scale, uint32
   for (int i = 0; i < 4; ++i) {
     const uint32_t two = codes >> (8 * i);
     const uint32_t pair = (two & 0xfu) | ((two & 0xf0u) << 12);
-    out[i] = mul_bf16x2(mul_bf16x2(((pair & 0x00070007u) << 6) | ((pair & 0x00080008u) << 12), kBias), s);
+    out[i] = multiply_bf16x2(multiply_bf16x2(((pair & 0x00070007u) << 6) | ((pair & 0x00080008u) << 12), kBias), s);
   }
 }
 

@@ -1,0 +1,32 @@
+// FP8 weights in the register order of the matrix instruction, and the product that reads them: the fast path of
+// linear.h. A weight that has been packed is always multiplied this way, for any number of rows.
+#pragma once
+
+#include "ops/cuda/context.h"
+#include "ops/types.h"
+
+namespace hadal::cuda {
+
+// FP8 blocks, n a multiple of 256, k a multiple of 64.
+bool can_pack(const Weight& weight);
+// Sets weight.packed. The copy lives as long as the published bytes: with the context, or in step memory with the step.
+void pack_linear(CudaContext& context, Weight& weight);
+
+struct PackedProblem {
+  const uint16_t* x;
+  int64_t x_stride;
+  const int32_t* x_row;
+  int rows;
+  int k;
+  int n;
+  int group_n;             // outputs that read the same k columns of x
+  const uint8_t* tiles;    // [n / 64][k / 64][kPackedTile]
+  const float* row_scale;  // [n]
+  uint16_t* y;
+  int64_t y_stride;
+};
+void packed_linear(const PackedProblem& problem, int multiprocessors, cudaStream_t stream);
+// The parts of a packed weight.
+void locate_packed(const Weight& weight, PackedProblem& problem);
+
+}  // namespace hadal::cuda
