@@ -31,6 +31,7 @@ struct RowPlan {
   int* tile_count = nullptr;    // [1]
   int* next = nullptr;          // [1] work counter
   int* done = nullptr;          // [tile_capacity] finished pieces of the first product
+  int* count = nullptr;         // scratch of the grouping
   int row_capacity = 0;
   int tile_capacity = 0;
   int max_tile_rows = 0;        // kMaxTileRows or kMaxNarrowTileRows: also says which kernel runs

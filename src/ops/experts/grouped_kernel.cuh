@@ -58,11 +58,13 @@ struct WidthList {};
 struct WideTiles {
   static constexpr int kMaxRows = kMaxTileRows;
   static constexpr int kStages8 = 5, kStages4 = 6;  // pipeline depth with 8- and 4-bit weights: what shared memory holds
+  static constexpr bool kOverlapBlocks = true;
   using Widths = WidthList<32, 64, 96, 104, 112, 120, 128, 136, 144, 152>;
 };
 struct NarrowTiles {
   static constexpr int kMaxRows = kMaxNarrowTileRows;
   static constexpr int kStages8 = 8, kStages4 = 12;
+  static constexpr bool kOverlapBlocks = false;
   using Widths = WidthList<8, 16, 32, 64>;
 };
 
@@ -187,18 +189,61 @@ __device__ __forceinline__ void finish_piece(S& s, const Work& work, const Group
   }
 }
 
-template <class Codec, int N, class S>
-__device__ __forceinline__ void run_piece(S& s, typename S::Ring& ring, const Work& work, const GroupedArgs& args, int group,
-                                          int thread) {
-  thread = opaque(thread);  // see opaque()
-  group = opaque(group);
-  const int lane = thread & 31;
-  const int k_tiles = (work.product == 0 ? args.d : args.width) / kTileK;
+// Few tokens: products are short, decoding and latencies are what counts. Two sets of operand registers, so that a stage is
+// decoded while the products of the stage before run. (Products in flight over the loop's back edge would do without the
+// wait at its end, but ptxas then serialises them: C7512.)
+template <class Codec, class S>
+__device__ __forceinline__ void decode_stage(S& s, const typename S::Ring& ring, int group, int thread, uint32_t (&a0)[16],
+                                             uint32_t (&a1)[16]) {
+  mbarrier_wait(&s.full[ring.stage], ring.parity);
+  const auto raw0 = Codec::load(s.weights[ring.stage], 2 * group, thread);
+  const auto raw1 = Codec::load(s.weights[ring.stage], 2 * group + 1, thread);
+  Codec::decode(raw0, a0);
+  Codec::decode(raw1, a1);
+}
 
-  // Cleared here rather than by the first instruction, so that they have one definition a piece.
-  float sum0[N / 2], sum1[N / 2];
+template <int N, class S>
+__device__ __forceinline__ void multiply_stage(S& s, const typename S::Ring& ring, float* sum0, float* sum1,
+                                               const uint32_t (&a0)[16], const uint32_t (&a1)[16]) {
+  const uint64_t tokens = k_major_descriptor(smem_address(s.tokens[ring.stage]));
+  fence_async_shared();  // token rows came by cp.async, the matrix unit reads them through the other proxy
+  wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < N / 2; ++i) sum0[i] = sum1[i] = 0;
+  for (int j = 0; j < 4; ++j) {
+    Wgmma<N>::rs(sum0, a0 + 4 * j, tokens + 2 * j, 1);
+    Wgmma<N>::rs(sum1, a1 + 4 * j, tokens + 2 * j, 1);
+  }
+  wgmma_commit();
+}
+
+template <class Codec, int N, class S>
+__device__ __forceinline__ void main_loop_narrow(S& s, typename S::Ring& ring, int k_tiles, int group, int thread,
+                                                 float* sum0, float* sum1) {
+  uint32_t a0[16], a1[16], b0[16], b1[16];
+  const bool leader = thread % 32 == 0;
+  decode_stage<Codec>(s, ring, group, thread, a0, a1);
+  int k = k_tiles;  // even: hidden size and width are multiples of 128
+  do {
+    uint64_t* empty_a = &s.empty[ring.stage];
+    multiply_stage<N>(s, ring, sum0, sum1, a0, a1);
+    ring.advance();
+    uint64_t* empty_b = &s.empty[ring.stage];
+    decode_stage<Codec>(s, ring, group, thread, b0, b1);
+    multiply_stage<N>(s, ring, sum0, sum1, b0, b1);
+    ring.advance();
+    wgmma_wait<1>();
+    if (leader) mbarrier_arrive(empty_a);
+    k -= 2;
+    if (k > 0) decode_stage<Codec>(s, ring, group, thread, a0, a1);
+    wgmma_wait<0>();
+    if (leader) mbarrier_arrive(empty_b);
+  } while (k > 0);
+}
+
+// Many tokens: while one block's products run, the other block's weights are decoded.
+template <class Codec, int N, class S>
+__device__ __forceinline__ void main_loop_wide(S& s, typename S::Ring& ring, int k_tiles, int group, int thread,
+                                               float* sum0, float* sum1) {
   uint32_t a0[16], a1[16];
   mbarrier_wait(&s.full[ring.stage], ring.parity);
   auto raw0 = Codec::load(s.weights[ring.stage], 2 * group, thread);
@@ -227,20 +272,37 @@ __device__ __forceinline__ void run_piece(S& s, typename S::Ring& ring, const Wo
       Codec::decode(raw0, a0);
     }
     wgmma_wait<0>();
-    if (lane == 0) mbarrier_arrive(empty);
+    if (thread % 32 == 0) mbarrier_arrive(empty);
   } while (k > 0);
+}
+
+template <class Codec, int N, bool Overlap, class S>
+__device__ __forceinline__ void run_piece(S& s, typename S::Ring& ring, const Work& work, const GroupedArgs& args, int group,
+                                          int thread) {
+  thread = opaque(thread);  // see opaque()
+  group = opaque(group);
+  const int k_tiles = (work.product == 0 ? args.d : args.width) / kTileK;
+
+  // Cleared here rather than by the first instruction, so that they have one definition a piece.
+  float sum0[N / 2], sum1[N / 2];
+#pragma unroll
+  for (int i = 0; i < N / 2; ++i) sum0[i] = sum1[i] = 0;
+  if constexpr (Overlap)
+    main_loop_wide<Codec, N>(s, ring, k_tiles, group, thread, sum0, sum1);
+  else
+    main_loop_narrow<Codec, N>(s, ring, k_tiles, group, thread, sum0, sum1);
   finish_piece<N>(s, work, args, opaque(group), opaque(thread), sum0, sum1);
 }
 
 // One test after the other, not a switch, and kept from becoming one: with an indirect branch or nested branches ptxas
 // gives up keeping the sums in registers (C7512).
-template <class Codec, class S, int... N>
+template <class Codec, bool Overlap, class S, int... N>
 __device__ __forceinline__ void run_width(WidthList<N...>, S& s, typename S::Ring& ring, const Work& work,
                                           const GroupedArgs& args, int group, int thread) {
   int width = 0;
   ((width = width == 0 && work.n <= N ? N : width), ...);
   const auto run = [&]<int W>(std::integral_constant<int, W>) __attribute__((always_inline)) {
-    if (opaque(width) == W) run_piece<Codec, W>(s, ring, work, args, group, thread);
+    if (opaque(width) == W) run_piece<Codec, W, Overlap>(s, ring, work, args, group, thread);
   };
   (run(std::integral_constant<int, N>{}), ...);
 }
@@ -253,7 +315,7 @@ __device__ __forceinline__ void consume(S& s, const GroupedArgs& args, int group
     mbarrier_wait(&s.work_full[queue.stage], queue.parity);
     const Work& work = s.work[queue.stage];  // read again after the main loop rather than kept in registers
     if (work.product < 0) return;
-    run_width<Codec>(typename Tiles::Widths{}, s, ring, work, args, group, thread);
+    run_width<Codec, Tiles::kOverlapBlocks>(typename Tiles::Widths{}, s, ring, work, args, group, thread);
     __syncwarp();
     if (thread % 32 == 0) mbarrier_arrive(&s.work_empty[queue.stage]);
     queue.advance();
