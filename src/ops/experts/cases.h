@@ -29,6 +29,7 @@ inline constexpr ExpertsCase kExpertsCases[] = {
     {"a share of the experts is local", 11, 8, 3, 64, 64, Routing::random, 10, 1, true},
     {"many rows", 80, 8, 2, 64, 64},
     {"wide", 3, 6, 3, 512, 352},
+    {"long sums in front of w2", 5, 3, 2, 64, 2304},
 };
 
 Cases experts_cases(uint64_t seed);

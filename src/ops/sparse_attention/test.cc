@@ -14,7 +14,8 @@ TEST(SparseAttention, CpuMatchesReference) { testing::expect_cpu_matches_referen
 constexpr int kDim = 32;
 
 // Attention with one head whose query is zero: every key weighs 1 and the sink exp(sink). Channel 0 of the key at position
-// p is 2^-(p % 8) and of entry g it is -2^-(g % 8), so the output names the set of keys.
+// p is 2^-(p % 8) and of entry g it is -6 * 2^-(g % 8) (exact in both
+// cache formats), so the output names the set of keys.
 struct Uniform {
   std::vector<StepSegment> segments;
   int window = 8, in_rows = -1;
@@ -75,7 +76,7 @@ struct Uniform {
         for (size_t i = 0; i < groups[r].size(); ++i) {
           const int64_t at = host.physical(host.all.segment[r], 1, groups[r][i]);
           list[r * 8 + i] = static_cast<int32_t>(at);
-          pack_row(kEntry, latent(-std::exp2(-(groups[r][i] % 8))).data(), kDim, pool.data() + at * entry_bytes);
+          pack_row(kEntry, latent(-6 * std::exp2(-(groups[r][i] % 8))).data(), kDim, pool.data() + at * entry_bytes);
         }
       }
       const auto step_rows = static_cast<int64_t>(groups.size());
@@ -95,7 +96,7 @@ struct Uniform {
 double mean_of(const std::vector<int>& positions, const std::vector<int>& groups = {}, double sink = 1) {
   double sum = 0;
   for (const int p : positions) sum += std::exp2(-(p % 8));
-  for (const int g : groups) sum -= std::exp2(-(g % 8));
+  for (const int g : groups) sum -= 6 * std::exp2(-(g % 8));
   return sum / (static_cast<double>(positions.size() + groups.size()) + sink);
 }
 
