@@ -95,6 +95,8 @@ need_nvcc() {
 build() {
   local preset=$1 jobs=$2; shift 2
   command -v cmake >/dev/null || die "cmake is not installed" "Leave out --no-packages to have it installed, or install it."
+  # Where ccache is installed: clones of this source in different folders share compiled files.
+  export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1
   mkdir -p "$ROOT/build"
   cmake --preset "$preset" "$@" >"$ROOT/build/$preset.log" 2>&1 || { cat "$ROOT/build/$preset.log" >&2; die "cmake could not configure the build"; }
   grep -E '^-- (CUDA backend|The CXX compiler)' "$ROOT/build/$preset.log" | sed 's/^-- /    /'
