@@ -46,6 +46,7 @@ Bpe::Bpe(std::vector<std::string> bytes, const std::vector<Merge>& merges) : byt
   word_mask_ = words_.size() - 1;
   for (std::size_t id = 0; id < bytes_.size(); ++id) {
     if (bytes_[id].empty()) continue;
+    longest_ = std::max(longest_, bytes_[id].size());
     const std::uint64_t hash = hash_word(bytes_[id]);
     std::uint64_t i = hash & word_mask_;
     while (words_[i].id >= 0) i = (i + 1) & word_mask_;
@@ -58,6 +59,7 @@ Bpe::Bpe(std::vector<std::string> bytes, const std::vector<Merge>& merges) : byt
   }
   pairs_.assign(std::bit_ceil(merges.size() * 2 + 2), kEmptyPair);
   pair_mask_ = pairs_.size() - 1;
+  pair_filter_.assign(kFilterWords, 0);
   merged_.reserve(merges.size());
   std::string joined;
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
@@ -69,7 +71,9 @@ Bpe::Bpe(std::vector<std::string> bytes, const std::vector<Merge>& merges) : byt
       fail(ErrorKind::invalid_data, "merge {} names a token that the vocabulary lacks", rank);
     merged_.push_back(both);
     const std::uint64_t key = pair_key(left, right);
-    std::uint64_t i = hash_pair(key) & pair_mask_;
+    const std::uint64_t hash = hash_pair(key);
+    pair_filter_[hash / 64 & (kFilterWords - 1)] |= std::uint64_t{1} << hash % 64;
+    std::uint64_t i = hash & pair_mask_;
     while (pairs_[i] != kEmptyPair && pairs_[i] >> kIdBits != key) i = (i + 1) & pair_mask_;
     // Of a repeated merge the last rank counts, as in the reader of the format's own library.
     pairs_[i] = key << kIdBits | rank;
@@ -81,7 +85,9 @@ Bpe::Bpe(std::vector<std::string> bytes, const std::vector<Merge>& merges) : byt
 
 std::uint32_t Bpe::rank_of(TokenId left, TokenId right) const {
   const std::uint64_t key = pair_key(left, right);
-  for (std::uint64_t i = hash_pair(key) & pair_mask_;; i = (i + 1) & pair_mask_) {
+  const std::uint64_t hash = hash_pair(key);
+  if (!(pair_filter_[hash / 64 & (kFilterWords - 1)] >> hash % 64 & 1)) return kNoRank;
+  for (std::uint64_t i = hash & pair_mask_;; i = (i + 1) & pair_mask_) {
     const std::uint64_t entry = pairs_[i];
     if (entry >> kIdBits == key) return static_cast<std::uint32_t>(entry & ((1u << kIdBits) - 1));
     if (entry == kEmptyPair) return kNoRank;
@@ -172,7 +178,7 @@ void Bpe::encode_word(std::string_view word, std::vector<TokenId>& out) const {
     out.push_back(byte_token_[static_cast<unsigned char>(word[0])]);
     return;
   }
-  const TokenId whole = whole_word(word);
+  const TokenId whole = word.size() <= longest_ ? whole_word(word) : -1;
   // Relaxed is enough: the flag guards nothing, and every thread computes the same value.
   std::uint8_t reach = never_reached;
   if (whole >= 0) reach = reach_[whole].load(std::memory_order_relaxed);

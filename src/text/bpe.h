@@ -51,6 +51,9 @@ class Bpe {
   // Open addressing; an entry is left << 36 | right << 18 | rank, so that a probe touches one cache line.
   std::vector<std::uint64_t> pairs_;
   std::uint64_t pair_mask_ = 0;
+  // One bit for each hash of a pair: most pairs in a text have no merge, and 256 KiB stay in the cache.
+  static constexpr std::size_t kFilterWords = 32768;
+  std::vector<std::uint64_t> pair_filter_;
 
   // Shortcut for characters of several bytes. Tokens that hold a part of a character together with bytes of its
   // neighbour are rare and weak; merges inside a character that are stronger than all such tokens that could
@@ -71,6 +74,7 @@ class Bpe {
   };
   std::vector<Slot> words_;
   std::uint64_t word_mask_ = 0;
+  std::size_t longest_ = 0;  // bytes of the longest token
   enum : std::uint8_t { unknown = 0, reached = 1, never_reached = 2 };
   std::unique_ptr<std::atomic<std::uint8_t>[]> reach_;
 };
