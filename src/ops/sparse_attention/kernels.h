@@ -16,9 +16,15 @@ struct AttentionProblem {
   Selection selection;
   bool has_entries = false;
   bool round_probabilities = true;
+  const float2* rotations = nullptr;  // [out.rows, rope.dim / 2], filled by matrix_attention
 };
 
 // most_keys: an upper bound of the keys of a row.
 void general_attention(const AttentionProblem& problem, int most_keys, cudaStream_t stream);
+
+// 64 heads of 512 channels. One block works through whole queries.
+bool matrix_attention_takes(const AttentionProblem& problem);
+// rotations: scratch of out.rows * rope.dim / 2.
+void matrix_attention(AttentionProblem problem, float2* rotations, int multiprocessors, cudaStream_t stream);
 
 }  // namespace hadal::cuda
