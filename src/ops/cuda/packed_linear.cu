@@ -73,7 +73,7 @@ void packed_linear(const PackedProblem& p, int multiprocessors, cudaStream_t str
   // The width of tiles that fills the multiprocessors best: rounds of pieces, each as long as its columns and a start.
   int best = 0;
   int64_t best_cost = 0;
-  for (const int width : {64, 128, 144}) {
+  for (const int width : {64, 128, 136}) {
     const int64_t pieces = int64_t{p.n / 256} * ((p.rows + width - 1) / width);
     const int64_t cost = (pieces + multiprocessors - 1) / multiprocessors * (width + 16);
     if (best == 0 || cost <= best_cost) best = width, best_cost = cost;

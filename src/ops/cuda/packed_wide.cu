@@ -6,7 +6,7 @@ void packed_wide(const PackedProblem& p, int width, int multiprocessors, cudaStr
   switch (width) {
     case 64: return launch_packed<PackedShape<64, 2, 2, 6>>(p, multiprocessors, stream);
     case 128: return launch_packed<PackedShape<128, 2, 2, 5>>(p, multiprocessors, stream);
-    default: return launch_packed<PackedShape<144, 2, 2, 5>>(p, multiprocessors, stream);
+    default: return launch_packed<PackedShape<136, 2, 2, 5>>(p, multiprocessors, stream);
   }
 }
 

@@ -130,7 +130,7 @@ void check_packed(CudaContext& context, LinearArgs a, int most, std::vector<std:
   const auto want = download(context, a.y, static_cast<size_t>(most) * n);
   pack_linear(context, a.w);
   std::vector<uint16_t> first;
-  for (const int rows : {most, 1, 7, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 144, 145, 256}) {
+  for (const int rows : {most, 1, 7, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 136, 137, 256}) {
     a.rows = rows;
     linear(context, a);
     const auto y = download(context, a.y, static_cast<size_t>(rows) * n);

@@ -78,7 +78,25 @@ __global__ void __launch_bounds__(32 * kWarps, 3) streams_kernel(const Pass p) {
   if (Mix && active) load_fn(p, column, fn);
   __syncwarp();
 
-  for (int r0 = blockIdx.y * kRows; r0 < p.rows; r0 += gridDim.y * kRows) {
+  // What this lane reads of a row: one row tile ahead, so that the products hide the latency of memory.
+  uint4 raw[2][kCopies], y_raw[2];
+  const auto fetch = [&](int first) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first + g + 8 * half;
+      if (!active || row >= p.rows) continue;
+      const int64_t s = p.source != nullptr ? p.source[row] : row;
+#pragma unroll
+      for (int j = 0; j < kCopies; ++j) raw[half][j] = *reinterpret_cast<const uint4*>(p.h + (s * kCopies + j) * p.d + column);
+      if constexpr (Write) {
+        const int64_t ys = p.y_source != nullptr ? p.y_source[row] : row;
+        y_raw[half] = *reinterpret_cast<const uint4*>(p.y + ys * p.d + column);
+      }
+    }
+  };
+  const int stride = gridDim.y * kRows;
+  fetch(blockIdx.y * kRows);
+  for (int r0 = blockIdx.y * kRows; r0 < p.rows; r0 += stride) {
     float dots[kTiles][4] = {}, hh[2] = {}, xx[2] = {};
     if (active) {
       uint32_t h_new[2][kCopies][4] = {};  // as packed pairs: the operand of the products
@@ -87,17 +105,11 @@ __global__ void __launch_bounds__(32 * kWarps, 3) streams_kernel(const Pass p) {
         const int row = r0 + g + 8 * half;
         if (row >= p.rows) continue;
         const int64_t s = p.source != nullptr ? p.source[row] : row;
-        uint4 raw[kCopies];
-#pragma unroll
-        for (int j = 0; j < kCopies; ++j)
-          raw[j] = *reinterpret_cast<const uint4*>(p.h + (s * kCopies + j) * p.d + column);
         if constexpr (Write) {
-          const int64_t ys = p.y_source != nullptr ? p.y_source[row] : row;
-          const uint4 y_raw = *reinterpret_cast<const uint4*>(p.y + ys * p.d + column);
           float y[8], h[kCopies][8];
-          unpack8(y_raw, y);
+          unpack8(y_raw[half], y);
 #pragma unroll
-          for (int j = 0; j < kCopies; ++j) unpack8(raw[j], h[j]);
+          for (int j = 0; j < kCopies; ++j) unpack8(raw[half][j], h[j]);
           float comb[kCopies * kCopies];
 #pragma unroll
           for (int j = 0; j < kCopies; ++j) {
@@ -122,7 +134,8 @@ __global__ void __launch_bounds__(32 * kWarps, 3) streams_kernel(const Pass p) {
         } else {
 #pragma unroll
           for (int j = 0; j < kCopies; ++j)
-            h_new[half][j][0] = raw[j].x, h_new[half][j][1] = raw[j].y, h_new[half][j][2] = raw[j].z, h_new[half][j][3] = raw[j].w;
+            h_new[half][j][0] = raw[half][j].x, h_new[half][j][1] = raw[half][j].y, h_new[half][j][2] = raw[half][j].z,
+            h_new[half][j][3] = raw[half][j].w;
         }
         if (p.h_out != nullptr)
 #pragma unroll
@@ -162,6 +175,7 @@ __global__ void __launch_bounds__(32 * kWarps, 3) streams_kernel(const Pass p) {
         }
       }
       __syncwarp();
+      fetch(r0 + stride);
       if constexpr (Mix) {
 #pragma unroll
         for (int copy = 0; copy < kCopies; ++copy)

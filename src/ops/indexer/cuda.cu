@@ -15,7 +15,7 @@ constexpr int kWarps = 4;
 
 // Queries in place, one warp a (row, head): rotation, then Q2.
 __global__ void __launch_bounds__(32 * kWarps) query_kernel(uint16_t* q, int64_t count, int heads, int dim, const int32_t* position,
-                                                            Rope rope, float* trace) {
+                                                            Rope rope, bool wide, float* trace) {
   extern __shared__ float shared[];
   const int lane = threadIdx.x % 32;
   const int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(32 * kWarps) query_kernel(uint16_t* q, int64_t
   warp_rotate(v, dim, rope, position[i / heads]);
   warp_pack<RowFormat::fp4_ue8m0_32>(v, dim, nullptr);
   for (int c = lane; c < dim; c += 32) {
-    q[i * dim + c] = to_bf16(v[c]);
+    q[i * dim + (wide ? (c & ~31) + wide_channel(c & 31) : c)] = to_bf16(v[c]);
     if (trace != nullptr) trace[i * dim + c] = v[c];
   }
 }
@@ -63,12 +63,14 @@ void indexer(Context& context, const IndexerArgs& args) {
   const bool two_level = args.use != CandidateUse::none;
   HADAL_CUDA_CHECK(!two_level || (args.candidate_block_size > 0 && args.candidates.blocks.cols == args.candidate_topk_blocks));
 
+  // Which kernel scores does not change the scores: see scores.cu.
+  const bool wide = takes_wide_scores(args.heads, args.index_dim) && args.use != CandidateUse::filter && rows >= 8 * args.segments->count;
   Scratch scratch(cuda);
   const Tensor q = cuda.activations(rows, int64_t{args.heads} * args.index_dim);
   linear(cuda, linear_args(args.qr, args.wq_b, q));
   const int64_t count = int64_t{rows} * args.heads;
   query_kernel<<<static_cast<unsigned>((count + kWarps - 1) / kWarps), 32 * kWarps, sizeof(float) * kWarps * args.index_dim,
-                 cuda.stream()>>>(q.bf16(), count, args.heads, args.index_dim, args.rows->position, args.rope,
+                 cuda.stream()>>>(q.bf16(), count, args.heads, args.index_dim, args.rows->position, args.rope, wide,
                                   args.query_trace ? args.query_trace.f32() : nullptr);
   HADAL_CUDA_LAUNCHED("index queries");
 
@@ -128,7 +130,7 @@ void indexer(Context& context, const IndexerArgs& args) {
   for (int64_t first = 0; first < rows; first += chunk) {
     s.first_row = t.first_row = static_cast<int>(first);
     s.row_count = t.row_count = static_cast<int>(std::min<int64_t>(chunk, rows - first));
-    if (longest > 0) launch_index_scores(cuda, s);
+    if (longest > 0) (wide ? launch_index_scores_wide : launch_index_scores)(cuda, s);
     launch_index_select(cuda, t);
     if (args.score_trace) {
       trace_kernel<<<s.row_count, 256, 0, cuda.stream()>>>(lists, s.first_row, s.scores, stride, args.score_trace.f32(),

@@ -46,6 +46,15 @@ struct ScoreProblem {
 };
 void launch_index_scores(CudaContext& context, const ScoreProblem& problem);
 
+// The same scores on wgmma, for many rows of a request over all visible groups. Takes queries whose channels are in the
+// order of wide_channel(); 32 heads of 128 channels.
+void launch_index_scores_wide(CudaContext& context, const ScoreProblem& problem);
+inline bool takes_wide_scores(int heads, int index_dim) { return heads == 32 && index_dim == 128; }
+#ifdef __CUDACC__
+// Where channel c of a block of 32 goes: keys then give their operands from eight neighbouring codes a lane.
+__device__ __forceinline__ int wide_channel(int c) { return (c & 4) * 4 + (c & 2) * 4 + c / 8 * 2 + (c & 1); }
+#endif
+
 struct SelectProblem {
   IndexLists lists;
   int first_row, row_count;

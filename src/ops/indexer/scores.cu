@@ -9,40 +9,13 @@
 #include "ops/cuda/mma.cuh"
 #include "ops/cuda/row.cuh"
 #include "ops/indexer/kernels.cuh"
+#include "ops/indexer/score_parts.cuh"
 
 namespace hadal::cuda {
 namespace {
 
 constexpr int kWarps = 4, kWarpKeys = 32, kTileKeys = kWarps * kWarpKeys;
 constexpr int kQueryRows = 8;
-
-// Eight FP4 codes (low nibble first) times a power of two, as four bf16 pairs.
-__device__ __forceinline__ void decode_fp4(uint32_t codes, uint8_t scale, uint32_t (&out)[4]) {
-  constexpr uint32_t kBias = 0x7e807e80u;  // 2^126 twice: see linear_kernels.cuh
-  uint32_t s = ue8m0_to_bf16(scale);
-  s |= s << 16;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t two = codes >> (8 * i);
-    const uint32_t pair = (two & 0xfu) | ((two & 0xf0u) << 12);
-    out[i] = multiply_bf16x2(multiply_bf16x2(((pair & 0x00070007u) << 6) | ((pair & 0x00080008u) << 12), kBias), s);
-  }
-}
-
-template <int Blocks>  // index_dim / 32
-__device__ __forceinline__ void load_key(const uint8_t* row, int t, uint32_t (&out)[Blocks][4]) {
-#pragma unroll
-  for (int b = 0; b < Blocks; ++b) {
-    uint32_t codes;
-    if constexpr (Blocks % 4 == 0) {  // rows of a multiple of 4 bytes
-      codes = *reinterpret_cast<const uint32_t*>(row + 16 * b + 4 * t);
-    } else {
-      const uint8_t* c = row + 16 * b + 4 * t;
-      codes = c[0] | (c[1] << 8) | (c[2] << 16) | (static_cast<uint32_t>(c[3]) << 24);
-    }
-    decode_fp4(codes, row[16 * Blocks + b], out[b]);
-  }
-}
 
 // Lane (g, t) keeps, of keys 8 i + g (i = 0..3), channels 8t .. 8t+7 of every block of 32. Columns of the products are
 // heads in an order that gives lane t the eight consecutive heads 8t .. 8t+7 of every 32.
@@ -114,11 +87,7 @@ __global__ void __launch_bounds__(32 * kWarps, 3) score_kernel(const ScoreProble
           for (int j = 0; j < 4; ++j)
 #pragma unroll
             for (int v = 0; v < 4; ++v) {
-              float dot = dots[m][j][v];
-              if constexpr (Official) dot = round_bf16(dot);
-              float product = w[2 * j + v % 2] * fmaxf(dot, 0.0f);
-              if constexpr (Official) product = round_bf16(product);
-              dots[m][j][v] = product;
+              dots[m][j][v] = head_product<Official>(w[2 * j + v % 2], dots[m][j][v]);
             }
         // Ascending heads: the running sum visits t = 0, 1, 2, 3; what the other lanes compute meanwhile is discarded.
 #pragma unroll

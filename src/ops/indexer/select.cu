@@ -14,7 +14,7 @@ constexpr int kThreads = 512, kBins = 2048;
 
 struct SelectShared {
   unsigned bins[kBins];
-  int warp_above[kThreads / 32], warp_equal[kThreads / 32];
+  int warp_counts[kThreads / 32];
   unsigned prefix;
   int need;
 };
@@ -25,6 +25,18 @@ __device__ __forceinline__ unsigned order_key(float score) {
   return (u & 0x80000000u) != 0 ? ~u : u | 0x80000000u;
 }
 constexpr unsigned kMinusInfinity = 0x007fffffu;
+
+// Scores first .. first + 3, 16 bytes at once where they exist. Rows of the score matrix start at a multiple of 256 bytes,
+// block scores anywhere.
+__device__ __forceinline__ void load4(const float* scores, int first, int n, float (&v)[4]) {
+  if (first + 3 < n && (reinterpret_cast<uintptr_t>(scores) & 15) == 0) {
+    const float4 four = *reinterpret_cast<const float4*>(scores + first);
+    v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[i] = first + i < n ? scores[first + i] : -INFINITY;
+  }
+}
 
 // Calls emit(place, index) for the chosen indices, in ascending order; returns their number to every thread.
 template <typename Emit>
@@ -40,9 +52,15 @@ __device__ int select_largest(const float* scores, int n, int k, SelectShared& s
     shift -= width;
     for (int i = threadIdx.x; i < kBins; i += kThreads) shared.bins[i] = 0;
     __syncthreads();
-    for (int i = threadIdx.x; i < n; i += kThreads) {
-      const unsigned key = order_key(scores[i]);
-      if (above == 32 || (key >> above) == (prefix >> above)) atomicAdd(&shared.bins[(key >> shift) & ((1u << width) - 1)], 1u);
+    const unsigned mask = (1u << width) - 1;
+    for (int base = 4 * threadIdx.x; base < n; base += 4 * kThreads) {
+      float v[4];
+      load4(scores, base, n, v);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const unsigned key = order_key(v[i]);
+        if (base + i < n && (above == 32 || (key >> above) == (prefix >> above))) atomicAdd(&shared.bins[(key >> shift) & mask], 1u);
+      }
     }
     __syncthreads();
     if (threadIdx.x < 32) {
@@ -74,29 +92,54 @@ __device__ int select_largest(const float* scores, int n, int k, SelectShared& s
   }
   if (prefix <= kMinusInfinity) prefix = kMinusInfinity, need = 0;
 
-  int above_before = 0, equal_before = 0;  // in the elements of earlier rounds
+  // One pass in order, four neighbours a thread. Counts of a round are packed: larger ones in the upper half.
+  int before_above = 0, before_equal = 0;  // in the elements of earlier rounds
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (int base = 0; base < n; base += kThreads) {
-    const int i = base + threadIdx.x;
-    const unsigned key = i < n ? order_key(scores[i]) : 0;
-    const unsigned above = __ballot_sync(kFullWarp, key > prefix), equal = __ballot_sync(kFullWarp, key == prefix);
-    if (lane == 0) shared.warp_above[warp] = __popc(above), shared.warp_equal[warp] = __popc(equal);
-    __syncthreads();
-    int a = above_before, q = equal_before;
-    for (int w = 0; w < kThreads / 32; ++w) {
-      if (w == warp) {
-        const unsigned lower = (1u << lane) - 1;
-        const int my_above = a + __popc(above & lower), my_equal = q + __popc(equal & lower);
-        if (key > prefix || (key == prefix && my_equal < need)) emit(my_above + min(my_equal, need), i);
-      }
-      a += shared.warp_above[w];
-      q += shared.warp_equal[w];
+  for (int base = 0; base < n; base += 4 * kThreads) {
+    const int first = base + 4 * threadIdx.x;
+    float v[4];
+    load4(scores, first, n, v);
+    unsigned key[4];
+    int own = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      key[i] = first + i < n ? order_key(v[i]) : 0;
+      own += (key[i] > prefix ? 1 << 16 : 0) + (key[i] == prefix ? 1 : 0);
     }
-    above_before = a;
-    equal_before = q;
+    int up_to = own;
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const int other = __shfl_up_sync(kFullWarp, up_to, offset);
+      if (lane >= offset) up_to += other;
+    }
+    if (lane == 31) shared.warp_counts[warp] = up_to;
+    __syncthreads();
+    int of_warps = lane < kThreads / 32 ? shared.warp_counts[lane] : 0;
+    for (int offset = 1; offset < kThreads / 32; offset *= 2) {
+      const int other = __shfl_up_sync(kFullWarp, of_warps, offset);
+      if (lane >= offset) of_warps += other;
+    }
+    const int round = __shfl_sync(kFullWarp, of_warps, kThreads / 32 - 1);
+    const int previous = __shfl_sync(kFullWarp, of_warps, (warp + 31) % 32);
+    const int warps_before = warp == 0 ? 0 : previous;
+    if (own != 0) {
+      const int at = warps_before + up_to - own;
+      int above = before_above + (at >> 16), equal = before_equal + (at & 0xffff);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (key[i] > prefix) {
+          emit(above + min(equal, need), first + i);
+          ++above;
+        } else if (key[i] == prefix) {
+          if (equal < need) emit(above + equal, first + i);
+          ++equal;
+        }
+      }
+    }
+    before_above += round >> 16;
+    before_equal += round & 0xffff;
     __syncthreads();
   }
-  return above_before + min(equal_before, need);
+  return before_above + min(before_equal, need);
 }
 
 __global__ void __launch_bounds__(kThreads) select_kernel(const SelectProblem p) {
