@@ -48,7 +48,8 @@ class StepPlan {
   const RowSet& draft() const { return *draft_; }
   const RowSet& logits() const { return *logits_; }
 
-  // For each row of `to`, its row in `from` (a superset); null when they are the same rows.
+  // For each row of `to`, its row in `from` (a superset); null when they are the same rows. Made when first asked for and
+  // kept in step memory: do not ask for the first time inside a StepScratch.
   const int32_t* map(const RowSet& from, const RowSet& to);
 
   // Host copy of set.step_row.

@@ -202,6 +202,7 @@ void Model::attention(const BlockWeights& w, int layer, StepPlan& plan, const Te
     step.halves[static_cast<size_t>(index_of(c.kv_source_layer_ids, layer))] = halves;
   }
 
+  const int32_t* source = plan.map(in, out);  // kept by the plan, so not scratch
   const StepScratch scratch(context_);
   AttentionInputArgs p;
   p.x = x;
@@ -215,7 +216,7 @@ void Model::attention(const BlockWeights& w, int layer, StepPlan& plan, const Te
   p.latent = latent;
   if (out.rows > 0) {
     p.out = &out;
-    p.source = plan.map(in, out);
+    p.source = source;
     p.wq_a = w.attention.wq_a;
     p.q_norm = w.attention.q_norm;
     p.wq_b = w.attention.wq_b;

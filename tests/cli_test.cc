@@ -1,0 +1,145 @@
+// The command line as a user meets it: what works, and one message and exit status for each mistake.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/npy.h"
+#include "golden.h"
+
+namespace hadal {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Result {
+  int status = -1;
+  std::string out, err;
+};
+
+Result hadal(const std::string& arguments) {
+  const fs::path err = fs::temp_directory_path() / fmt::format("hadal-cli-{}.err", ::getpid());
+  const std::string command = fmt::format("'{}' {} 2>'{}'", HADAL_BINARY, arguments, err.string());
+  Result r;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  std::array<char, 4096> buffer;
+  size_t n = 0;
+  while ((n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0) r.out.append(buffer.data(), n);
+  const int status = ::pclose(pipe);
+  r.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  std::ifstream file(err);
+  r.err.assign(std::istreambuf_iterator<char>(file), {});
+  fs::remove(err);
+  return r;
+}
+
+std::string golden(const std::string& set) { return "'" + golden_directory(set).string() + "'"; }
+
+class Scratch {
+ public:
+  Scratch() : path_(fs::temp_directory_path() / fmt::format("hadal-cli-{}", ::getpid())) { fs::create_directories(path_); }
+  ~Scratch() { fs::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+};
+
+TEST(CommandLine, LogitsAreWhatTheModelSays) {
+  const Scratch scratch;
+  const std::string out = scratch / "logits.npy";
+  const std::vector<int32_t> ids = GoldenFile(golden_directory("v41-c") / "logits.safetensors").i32("n17.ids");
+  std::string list;
+  for (const int32_t id : ids) list += fmt::format("{}{}", list.empty() ? "" : ",", id);
+  for (const std::string backend : {"cpu", "reference"}) {
+    const Result r = hadal(fmt::format("logits {} --ids {} --all --numerics fp32 --chunk 5 --backend {} --out '{}'",
+                                       golden("v41-c"), list, backend, out));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.err.find("numerics fp32"), std::string::npos) << "the resolved configuration is printed: " << r.err;
+    const NpyArray<float> got = read_npy_f32(out);
+    EXPECT_EQ(got.shape, (std::vector<int64_t>{17, 256}));
+    const std::vector<float> want = GoldenFile(golden_directory("v41-c") / "logits.safetensors").f32("n17.logits_fp32");
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got.data[i], want[i], 1e-4f * largest(want));
+  }
+}
+
+TEST(CommandLine, RunIsReproducible) {
+  const std::string base = fmt::format("run {} --ids 0,17,42 --max-tokens 12 --ignore-eos --seed 7 ", golden("v41-a"));
+  const Result a = hadal(base), b = hadal(base + "--threads 1 --chunk 1 --prefill full"), c = hadal(base + "--temperature 0");
+  ASSERT_EQ(a.status, 0) << a.err;
+  EXPECT_EQ(a.out, b.out) << "threads, chunks and the prefill mode do not change the tokens";
+  EXPECT_NE(a.out, c.out);
+  EXPECT_EQ(std::count(a.out.begin(), a.out.end(), ','), 11);
+}
+
+struct Mistake {
+  const char* arguments;  // {} stands for a golden checkpoint
+  int status;
+  const char* message;  // must be part of standard error
+};
+
+class Mistakes : public testing::TestWithParam<Mistake> {};
+
+TEST_P(Mistakes, AreToldApart) {
+  const Mistake& m = GetParam();
+  const Result r = hadal(fmt::format(fmt::runtime(m.arguments), golden("v41-a")));
+  EXPECT_EQ(r.status, m.status) << m.arguments << "\n" << r.err;
+  EXPECT_NE(r.err.find(m.message), std::string::npos) << m.arguments << "\n" << r.err;
+  EXPECT_TRUE(r.out.empty()) << r.out;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Mistakes,
+    testing::Values(
+        Mistake{"logits {} --ids 0,512 --out /dev/null", 2, "token id 512 at position 1 is out of range"},
+        Mistake{"logits {} --ids 0,-3 --out /dev/null", 2, "'-3' is not a token id"},
+        Mistake{"logits {} --ids 0,99999999999 --out /dev/null", 2, "is not a token id"},
+        Mistake{"logits {} --ids , --out /dev/null", 2, "the prompt is empty"},
+        Mistake{"logits {} --out /dev/null", 2, "either --ids or --ids-file"},
+        Mistake{"logits {} --ids 1 --ids-file x --out /dev/null", 2, "either --ids or --ids-file"},
+        Mistake{"logits {} --ids-file /nowhere/ids --out /dev/null", 4, "/nowhere/ids"},
+        Mistake{"logits {} --ids 1 --out /nowhere/x.npy", 4, "/nowhere/x.npy"},
+        Mistake{"logits {} --ids 1", 2, "--out"},
+        Mistake{"logits {} --ids 1 --out /dev/null --numerics fp16", 2, "unknown numerics 'fp16'"},
+        Mistake{"logits {} --ids 1 --out /dev/null --backend gpu", 2, "unknown backend 'gpu'"},
+        Mistake{"logits {} --ids 1 --out /dev/null --prefill fast", 2, "unknown prefill mode 'fast'"},
+        Mistake{"logits {} --ids 1 --out /dev/null --prefill bounded --all", 2, "--all needs every row"},
+        Mistake{"logits {} --ids 1 --out /dev/null --bounded-rows 9", 2, "--bounded-rows 9 needs --prefill bounded"},
+        Mistake{"logits {} --ids 1 --out /dev/null --prefill bounded --bounded-rows 3", 2, "less than the window of 8"},
+        Mistake{"logits {} --ids 1 --out /dev/null --chunk 0", 2, "--chunk"},
+        Mistake{"logits {} --ids 1 --out /dev/null --threads -1", 2, "--threads"},
+        Mistake{"logits {} --ids 1 --out /dev/null --frobnicate", 2, "--frobnicate"},
+        Mistake{"logits /nowhere --ids 1 --out /dev/null", 4, "/nowhere"},
+        Mistake{"run {} --ids 1 --temperature -1", 2, "temperature is -1"},
+        Mistake{"run {} --ids 1 --top-p 0", 2, "top_p is 0"},
+        Mistake{"run {} --ids 1 --min-p 2", 2, "min_p is 2"},
+        Mistake{"run {} --ids 1 --top-k -5", 2, "top_k is -5"},
+        Mistake{"run {} --ids 1 --chat", 2, "--chat needs a prompt of text"},
+        Mistake{"run {} --ids 1 --stop x", 2, "--stop needs a prompt of text"},
+        Mistake{"run {} -p hello", 3, "no tokenizer.json"},
+        Mistake{"run {} -p hello --think", 2, "--think needs --chat"},
+        Mistake{"run {} -p hello --prompt-file x", 2, "give the prompt once"},
+        Mistake{"run {}", 2, "give the prompt once"}));
+
+TEST(CommandLine, PromptBeyondTheContext) {
+  const Scratch scratch;
+  // The golden checkpoint with a context of 16 tokens.
+  fs::copy(golden_directory("v41-c"), scratch / "model");
+  std::ifstream in(golden_directory("v41-c") / "config.json");
+  std::string config(std::istreambuf_iterator<char>(in), {});
+  const std::string field = "\"max_position_embeddings\": 1048576";
+  ASSERT_NE(config.find(field), std::string::npos);
+  config.replace(config.find(field), field.size(), "\"max_position_embeddings\": 16");
+  fs::permissions(scratch / "model/config.json", fs::perms::owner_all);
+  std::ofstream(scratch / "model/config.json") << config;
+  const Result r = hadal(fmt::format("logits '{}' --ids 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16 --out /dev/null", scratch / "model"));
+  EXPECT_EQ(r.status, 2);
+  EXPECT_NE(r.err.find("the prompt ends at 17 tokens, the model's context is 16"), std::string::npos) << r.err;
+}
+
+}  // namespace
+}  // namespace hadal
