@@ -21,6 +21,13 @@ constexpr std::array<std::string_view, 3> kDeepSeekV3 = {
     R"(]+|\s+(?!\S)|\s+)",
 };
 
+// In a regular expression the escapes \r and \n are the characters: files spell them either way.
+std::string with_line_breaks(std::string pattern) {
+  for (const auto& [escape, character] : {std::pair{"\\r", "\r"}, std::pair{"\\n", "\n"}})
+    for (std::size_t at = 0; (at = pattern.find(escape, at)) != std::string::npos; ++at) pattern.replace(at, 2, character);
+  return pattern;
+}
+
 std::string text_of(const Json& object, std::string_view key) {
   const Json* value = object.find(key);
   return value && value->as_string() ? *value->as_string() : std::string();
@@ -44,7 +51,7 @@ PreTokenizer recognise_pretokenizer(const Json& pre_tokenizer) {
     if (type == "Split") {
       const Json* pattern = steps[i].find("pattern");
       const std::string regex = pattern ? text_of(*pattern, "Regex") : std::string();
-      if (i >= kDeepSeekV3.size() || regex != kDeepSeekV3[i])
+      if (i >= kDeepSeekV3.size() || with_line_breaks(regex) != kDeepSeekV3[i])
         fail(ErrorKind::unsupported,
              "tokenizer.json: split pattern {} is {}, which this version does not know (it knows DeepSeek V3, R1, "
              "V3.1, V3.2, V4 and V4.1)",
