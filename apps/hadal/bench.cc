@@ -8,7 +8,8 @@
 namespace hadal {
 
 void add_isa_option(CLI::App& command, std::string& name) {
-  command.add_option("--isa", name, "Instruction set: scalar, avx2, avx512 or avx512-bf16 (default: the best of this CPU)");
+  command.add_option("--isa", name,
+                     "Instruction set: scalar, avx2, avx512 or avx512-bf16 (default: the best of this CPU)");
 }
 
 Isa use_isa(const std::string& name) {

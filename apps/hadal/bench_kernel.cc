@@ -49,7 +49,8 @@ class Bench {
     result.flops = flops;
     result.warm = result.cold = 1e30;
     for (int i = 0; i < a_.repeats; ++i) {
-      result.multiply_roof = std::max(result.multiply_roof, cpu::multiply_rate(pool_, isa_, pairs_ ? Multiply::bf16 : Multiply::fp32, 0.3));
+      result.multiply_roof = std::max(result.multiply_roof,
+                                      cpu::multiply_rate(pool_, isa_, pairs_ ? Multiply::bf16 : Multiply::fp32, 0.3));
       result.read_roof = std::max(result.read_roof, cpu::read_rate(pool_, memory_, isa_));
       double begin = seconds_now();
       kernel();
@@ -95,9 +96,9 @@ struct Shape {
   int n, k;
 };
 constexpr Shape kShapes[] = {
-    {"expert w1 mxfp4", WeightFormat::mxfp4, 2304, 5120}, {"expert w2 mxfp4", WeightFormat::mxfp4, 5120, 2304},
+    {"expert w1 mxfp4", WeightFormat::mxfp4, 2304, 5120},     {"expert w2 mxfp4", WeightFormat::mxfp4, 5120, 2304},
     {"shared w1 fp8", WeightFormat::fp8_block32, 2304, 5120}, {"wq_b fp8", WeightFormat::fp8_block32, 32768, 1280},
-    {"wo_b fp8", WeightFormat::fp8_block32, 5120, 8192},  {"head bf16", WeightFormat::bf16, 129280, 5120},
+    {"wo_b fp8", WeightFormat::fp8_block32, 5120, 8192},      {"head bf16", WeightFormat::bf16, 129280, 5120},
 };
 
 void bench_linears(const Arguments& a, CpuContext& context, Bench& bench, std::vector<Result>& results) {
@@ -120,19 +121,24 @@ void bench_linears(const Arguments& a, CpuContext& context, Bench& bench, std::v
       const bool head = shape.format == WeightFormat::bf16;
       const auto layout = head ? cpu::Layout::split : cpu::layout_of(context, weight);
       const cpu::Input input = cpu::prepare(context, scratch, x.data(), shape.k, rows, shape.k, layout, false);
-      results.push_back(bench.measure("linear", fmt::format("{} x {}", shape.name, rows), static_cast<double>(bytes), flops, [&] {
-        cpu::multiply(context, {{.weight = &weight, .x = input, .rows = rows, .y = y, .y_stride = shape.n, .round = !head}});
-      }));
+      results.push_back(
+          bench.measure("linear", fmt::format("{} x {}", shape.name, rows), static_cast<double>(bytes), flops, [&] {
+            cpu::multiply(context,
+                          {{.weight = &weight, .x = input, .rows = rows, .y = y, .y_stride = shape.n, .round = !head}});
+          }));
     }
   }
 }
 
 void print(const std::vector<Result>& results, Isa isa, int threads) {
-  fmt::print("instruction set {}, {} threads; best of the runs; shares are of the roofs of the same run\n\n", to_string(isa), threads);
-  fmt::print("{:<18} {:<34} {:>10} {:>10} {:>8} {:>6} {:>9} {:>6}\n", "operator", "case", "cold us", "warm us", "GB/s", "share", "GFLOP/s", "share");
+  fmt::print("instruction set {}, {} threads; best of the runs; shares are of the roofs of the same run\n\n",
+             to_string(isa), threads);
+  fmt::print("{:<18} {:<34} {:>10} {:>10} {:>8} {:>6} {:>9} {:>6}\n", "operator", "case", "cold us", "warm us", "GB/s",
+             "share", "GFLOP/s", "share");
   for (const Result& r : results)
-    fmt::print("{:<18} {:<34.34} {:>10.1f} {:>10.1f} {:>8.2f} {:>5.0f}% {:>9.1f} {:>5.0f}%\n", r.op, r.name, r.cold * 1e6, r.warm * 1e6,
-               r.bytes / r.cold / 1e9, 100 * r.bandwidth_share(), r.flops / r.warm / 1e9, 100 * r.multiply_share());
+    fmt::print("{:<18} {:<34.34} {:>10.1f} {:>10.1f} {:>8.2f} {:>5.0f}% {:>9.1f} {:>5.0f}%\n", r.op, r.name,
+               r.cold * 1e6, r.warm * 1e6, r.bytes / r.cold / 1e9, 100 * r.bandwidth_share(), r.flops / r.warm / 1e9,
+               100 * r.multiply_share());
 }
 
 void print_json(const std::vector<Result>& results, Isa isa, int threads) {
@@ -168,13 +174,16 @@ void run(const Arguments& a) {
 
 void add_bench_kernel(CLI::App& bench) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = bench.add_subcommand("kernel", "Time of the CPU kernels, cold and warm, and their share of the roof");
+  CLI::App* command =
+      bench.add_subcommand("kernel", "Time of the CPU kernels, cold and warm, and their share of the roof");
   add_isa_option(*command, a->isa);
   command->add_option("--op", a->op, "One operator, or 'linear' for the release's linear layers (default: all)");
   command->add_option("--numerics", a->numerics, "bf16, fp32 or official")->capture_default_str();
   command->add_option("--threads", a->threads, "Threads (default: all CPUs)")->check(CLI::PositiveNumber);
   command->add_option("--rows", a->rows, "Row counts of the linear layers")->delimiter(',');
-  command->add_option("--repeats", a->repeats, "Runs of which the best counts")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--repeats", a->repeats, "Runs of which the best counts")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_flag("--json", a->json, "Print JSON");
   command->callback([a] { run(*a); });
 }

@@ -30,7 +30,9 @@ struct Row {
 Row measure(const Arguments& a, Isa isa, int threads, std::span<const std::byte> memory) {
   ThreadPool pool(threads);
   Row row{threads};
-  const auto multiply = [&](Multiply kind) { return has_multiply(isa, kind) ? cpu::multiply_rate(pool, isa, kind) : 0; };
+  const auto multiply = [&](Multiply kind) {
+    return has_multiply(isa, kind) ? cpu::multiply_rate(pool, isa, kind) : 0;
+  };
   for (int i = 0; i < a.repeats; ++i) {
     row.read = std::max(row.read, cpu::read_rate(pool, memory, isa));
     row.fp32 = std::max(row.fp32, multiply(Multiply::fp32));
@@ -41,11 +43,13 @@ Row measure(const Arguments& a, Isa isa, int threads, std::span<const std::byte>
 }
 
 void print(const std::vector<Row>& rows, Isa isa) {
-  fmt::print("instruction set {}, {} CPUs; rates of all threads together, best of the runs\n\n", to_string(isa), usable_cpus());
+  fmt::print("instruction set {}, {} CPUs; rates of all threads together, best of the runs\n\n", to_string(isa),
+             usable_cpus());
   fmt::print("threads  read GB/s  fp32 GFLOP/s  bf16 GFLOP/s  int8 GOP/s\n");
   const auto rate = [](double r) { return r == 0 ? std::string("-") : fmt::format("{:.1f}", r / 1e9); };
   for (const Row& row : rows)
-    fmt::print("{:7}  {:>9}  {:>12}  {:>12}  {:>10}\n", row.threads, rate(row.read), rate(row.fp32), rate(row.bf16), rate(row.int8));
+    fmt::print("{:7}  {:>9}  {:>12}  {:>12}  {:>10}\n", row.threads, rate(row.read), rate(row.fp32), rate(row.bf16),
+               rate(row.int8));
 }
 
 void print_json(const std::vector<Row>& rows, Isa isa) {
@@ -79,11 +83,14 @@ void add_bench_roof(CLI::App& bench) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = bench.add_subcommand("roof", "Read bandwidth and multiplication rates of this machine");
   add_isa_option(*command, a->isa);
-  command->add_option("--threads", a->threads, "Up to this many threads (default: all CPUs)")->check(CLI::PositiveNumber);
+  command->add_option("--threads", a->threads, "Up to this many threads (default: all CPUs)")
+      ->check(CLI::PositiveNumber);
   command->add_option("--megabytes", a->megabytes, "Memory to read; take several times the last-level cache")
       ->check(CLI::Range(16, 1 << 20))
       ->capture_default_str();
-  command->add_option("--repeats", a->repeats, "Runs of which the best counts")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--repeats", a->repeats, "Runs of which the best counts")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_flag("--json", a->json, "Print JSON");
   command->callback([a] { run(*a); });
 }

@@ -20,7 +20,7 @@ std::string_view to_string(Isa isa);
 Isa parse_isa(std::string_view name);  // throws Error for an unknown name
 
 bool cpu_supports(Isa isa);
-bool cpu_has_amx();              // tiles with BF16, enabled by the operating system
+bool cpu_has_amx();                 // tiles with BF16, enabled by the operating system
 std::vector<Isa> supported_isas();  // ascending, `scalar` first
 
 // The instruction set of this process: the best that the CPU has, unless choose_isa was called before the first use.

@@ -83,8 +83,7 @@ void ThreadPool::worker_loop(int worker) {
   current_pool = this;
   current_worker = worker;
   for (;;) {
-    while (take_one(worker)) {
-    }
+    while (take_one(worker)) {}
     int spin = 0;
     int32_t open = 0;
     while ((open = open_.load(std::memory_order_acquire)) == 0) {
@@ -119,8 +118,7 @@ void ThreadPool::run(int tasks, void* function, Invoke invoke) {
   const int outer_worker = current_worker;
   current_pool = this;
   current_worker = 0;
-  while (take_one(0)) {
-  }
+  while (take_one(0)) {}
   current_pool = outer_pool;
   current_worker = outer_worker;
 

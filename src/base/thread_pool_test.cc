@@ -46,7 +46,10 @@ TEST(ThreadPool, ManyShortLoops) {
 TEST(ThreadPool, RethrowsAndStaysUsable) {
   ThreadPool pool(3);
   for (int round = 0; round < 20; ++round) {
-    EXPECT_THROW(pool.parallel_for(10, [](int task) { if (task == 4) throw std::runtime_error("four"); }),
+    EXPECT_THROW(pool.parallel_for(10,
+                                   [](int task) {
+                                     if (task == 4) throw std::runtime_error("four");
+                                   }),
                  std::runtime_error);
     std::atomic<int> n = 0;
     pool.parallel_for(10, [&](int) { ++n; });

@@ -14,7 +14,8 @@ void check(const AttentionInputArgs& args) {
   check_tensor(args.x, DType::f32, args.in->rows, d, "x");
   check_weight(args.wkv, args.head_dim, d, "wkv");
   check_tensor(args.latent, DType::u8, args.in->rows, latent_bytes, "latent");
-  HADAL_CHECK(args.rope.dim % 2 == 0 && args.rope.dim <= args.head_dim && args.rope.dim <= 512 && args.head_dim % 32 == 0);
+  HADAL_CHECK(args.rope.dim % 2 == 0 && args.rope.dim <= args.head_dim && args.rope.dim <= 512 &&
+              args.head_dim % 32 == 0);
   if (args.out == nullptr) return;
   const int64_t width = int64_t{args.heads} * args.head_dim;
   check_weight(args.wq_a, args.wq_a.n, d, "wq_a");
@@ -42,7 +43,13 @@ void attention_input(Context& any, const AttentionInputArgs& args) {
                                       rounds_input(context, args.wq_a) == rounds_input(context, args.wkv));
   const Input xq = same ? x : prepare(context, scratch, args.x.f32(), args.x.cols, rows, args.wq_a);
   multiply(context, {{.weight = &args.wkv, .x = x, .rows = rows, .y = kv, .y_stride = dim, .round = true},
-                     {.weight = &args.wq_a, .x = xq, .x_index = args.source, .rows = out_rows, .y = args.qr.f32(), .y_stride = lora, .round = true}});
+                     {.weight = &args.wq_a,
+                      .x = xq,
+                      .x_index = args.source,
+                      .rows = out_rows,
+                      .y = args.qr.f32(),
+                      .y_stride = lora,
+                      .round = true}});
 
   context.pool().parallel_for(rows + out_rows, [&](int i) {
     if (i >= rows) {
@@ -60,7 +67,9 @@ void attention_input(Context& any, const AttentionInputArgs& args) {
   if (out_rows == 0) return;
 
   const Input qr = prepare(context, scratch, args.qr.f32(), lora, out_rows, args.wq_b);
-  multiply(context, {{.weight = &args.wq_b, .x = qr, .rows = out_rows, .y = args.q.f32(), .y_stride = args.q.cols, .round = true}});
+  multiply(
+      context,
+      {{.weight = &args.wq_b, .x = qr, .rows = out_rows, .y = args.q.f32(), .y_stride = args.q.cols, .round = true}});
   parallel_ranges(context, out_rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float turn[512];

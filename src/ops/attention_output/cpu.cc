@@ -40,28 +40,31 @@ void attention_output(Context& any, const AttentionOutputArgs& args) {
   const int64_t width = args.wo_a.n;
   check_tensor(args.o, DType::f32, args.rows, args.o.cols, "o");
   check_weight(args.wo_a, width, k, "wo_a");
-  HADAL_CHECK(k % 32 == 0);  // groups of a prepared row start at whole blocks
   check_weight(args.wo_b, args.wo_b.n, width, "wo_b");
   check_tensor(args.y, DType::f32, args.rows, args.wo_b.n, "y");
   if (args.rows == 0) return;
 
   Scratch scratch(context);
   float* u = scratch.get<float>(args.rows * width);
-  // All groups of a row as one prepared row: group i starts at column i * k. No Q1 in any mode.
-  const Layout layout = layout_of(context, args.wo_a);
-  const Input o = prepare(context, scratch, args.o.f32(), args.o.cols, args.rows, groups * k, layout, false);
+  const Layout layout = layout_of(context, args.wo_a);  // no Q1 in any mode
   std::vector<Weight> weights;
   for (int g = 0; g < groups; ++g) weights.push_back(slice(args.wo_a, g * lora, lora));
   std::vector<Product> products;
   for (int g = 0; g < groups; ++g) {
-    Input x = o;
-    x.data = static_cast<const std::byte*>(o.data) + int64_t{g} * k * element_bytes(layout);
-    products.push_back({.weight = &weights[static_cast<size_t>(g)], .x = x, .rows = args.rows, .y = u + g * lora, .y_stride = width, .round = true});
+    const Input x = prepare(context, scratch, args.o.f32() + int64_t{g} * k, args.o.cols, args.rows, k, layout, false);
+    products.push_back({.weight = &weights[static_cast<size_t>(g)],
+                        .x = x,
+                        .rows = args.rows,
+                        .y = u + g * lora,
+                        .y_stride = width,
+                        .round = true});
   }
   multiply(context, products);
 
   const Input x = prepare(context, scratch, u, width, args.rows, args.wo_b);
-  multiply(context, {{.weight = &args.wo_b, .x = x, .rows = args.rows, .y = args.y.f32(), .y_stride = args.y.cols, .round = true}});
+  multiply(
+      context,
+      {{.weight = &args.wo_b, .x = x, .rows = args.rows, .y = args.y.f32(), .y_stride = args.y.cols, .round = true}});
 }
 
 }  // namespace hadal::cpu

@@ -13,7 +13,8 @@ namespace {
 void check(const CompressorArgs& args) {
   const int64_t rows = args.rows->rows, dim = args.head_dim;
   HADAL_CHECK(args.ratio == 1 || args.ratio == 2);
-  HADAL_CHECK(args.rope.dim % 2 == 0 && args.rope.dim <= args.index_dim && args.rope.dim <= dim && args.rope.dim <= 512);
+  HADAL_CHECK(args.rope.dim % 2 == 0 && args.rope.dim <= args.index_dim && args.rope.dim <= dim &&
+              args.rope.dim <= 512);
   check_tensor(args.x, DType::f32, rows, args.x.cols, "x");
   check_weight(args.wkv, dim, args.x.cols, "wkv");
   check_weight(args.wk, args.index_dim, dim, "wk");
@@ -28,7 +29,7 @@ void check(const CompressorArgs& args) {
 
 // A group that this step completes.
 struct Group {
-  int row;             // of its last token
+  int row;  // of its last token
   int32_t number;
   const float* first;  // ratio 2: (a, b) of its first token
 };
@@ -45,7 +46,8 @@ std::vector<Group> groups_of(const CompressorArgs& args) {
       } else if (p % 2 == 1) {
         const bool here = r > rows.seg_begin[s];
         HADAL_CHECK(here || args.pending != nullptr);
-        groups.push_back({r, p / 2, here ? args.ab.f32(r - 1) : args.pending + int64_t{args.segments->slot[s]} * 2 * args.head_dim});
+        groups.push_back(
+            {r, p / 2, here ? args.ab.f32(r - 1) : args.pending + int64_t{args.segments->slot[s]} * 2 * args.head_dim});
       }
     }
   }
@@ -72,7 +74,8 @@ void compressor(Context& any, const CompressorArgs& args) {
   if (rows == 0) return;
 
   Scratch scratch(context);
-  const Input x = prepare(context, scratch, args.x.f32(), args.x.cols, rows, args.wkv.k, Layout::split, rounds_input(context, args.wkv));
+  const Input x = prepare(context, scratch, args.x.f32(), args.x.cols, rows, args.wkv.k, Layout::split,
+                          rounds_input(context, args.wkv));
   float* a = args.ratio == 2 ? args.ab.f32() : scratch.get<float>(int64_t{rows} * dim);
   const int64_t stride = args.ratio == 2 ? 2 * dim : dim;
   if (args.ratio == 2)
@@ -101,11 +104,13 @@ void compressor(Context& any, const CompressorArgs& args) {
 
   float* keys = scratch.get<float>(int64_t{count} * args.index_dim);
   const Input c = prepare(context, scratch, latent, dim, count, dim, Layout::split, rounds_input(context, args.wk));
-  multiply(context, {{.weight = &args.wk, .x = c, .rows = count, .y = keys, .y_stride = args.index_dim, .round = true}});
+  multiply(context,
+           {{.weight = &args.wk, .x = c, .rows = count, .y = keys, .y_stride = args.index_dim, .round = true}});
   parallel_ranges(context, count, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Group& group = groups[static_cast<size_t>(i)];
-      const int32_t* pages = args.segments->page_table + int64_t{args.rows->segment[group.row]} * args.segments->page_stride;
+      const int32_t* pages =
+          args.segments->page_table + int64_t{args.rows->segment[group.row]} * args.segments->page_stride;
       float turn[512];
       cos_sin(args.rope, group.number * args.ratio, turn);
 
@@ -118,7 +123,8 @@ void compressor(Context& any, const CompressorArgs& args) {
       float* entry = latent + i * dim;
       kernel.rotate(entry + dim - args.rope.dim, turn, args.rope.dim, false, round);
       pack_row(RowFormat::fp4_e4m3_16, entry, dim,
-               args.entries.rows + PagedRows::physical(pages, args.entries.page_rows, group.number) * args.entries.row_bytes);
+               args.entries.rows +
+                   PagedRows::physical(pages, args.entries.page_rows, group.number) * args.entries.row_bytes);
     }
   });
 }

@@ -2,7 +2,12 @@
 // rows of a step are put together.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include "ops/cpu/context.h"
 #include "ops/cpu/linear.h"
@@ -22,14 +27,16 @@ TEST_P(EveryIsa, MatchesTheReference) {
                                }};
   for (const auto& op : testing::operator_cases())
     for (const auto& result : testing::run_cases(op.make(kSeed), device))
-      EXPECT_TRUE(result.passed) << op.op << ": " << result.name << " (" << to_string(result.numerics) << "): " << result.message;
+      EXPECT_TRUE(result.passed) << op.op << ": " << result.name << " (" << to_string(result.numerics)
+                                 << "): " << result.message;
 }
 
 // Weights of every format times rows that go together in ones, threes and all at once, on one and on four threads.
 TEST_P(EveryIsa, RowsDoNotDependOnTheirBatch) {
   testing::Random random(kSeed);
-  constexpr int kRows = 23, kOutputs = 70, kColumns = 160;
-  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::fp8_block32, WeightFormat::mxfp4}) {
+  constexpr int kRows = 41, kOutputs = 70, kColumns = 160;  // rows enough for tiles of decoded weights
+  for (const WeightFormat format :
+       {WeightFormat::f32, WeightFormat::bf16, WeightFormat::fp8_block32, WeightFormat::mxfp4}) {
     const testing::HostWeight host = testing::random_weight(random, format, kOutputs, kColumns);
     const Weight weight{format, kOutputs, kColumns, host.data.data(), host.scale.data()};
     std::vector<float> x(kRows * kColumns);
@@ -38,18 +45,85 @@ TEST_P(EveryIsa, RowsDoNotDependOnTheirBatch) {
       std::vector<float> first;
       for (const int threads : {1, 4}) {
         CpuContext context(numerics, threads, GetParam());
-        for (const int batch : {kRows, 1, 3, 7}) {
+        for (const int batch : {kRows, 1, 3, 7, 30}) {
           std::vector<float> y(kRows * kOutputs);
           for (int r = 0; r < kRows; r += batch) {
             const int rows = std::min(batch, kRows - r);
             Scratch scratch(context);
             const cpu::Input input = cpu::prepare(context, scratch, x.data() + r * kColumns, kColumns, rows, weight);
-            cpu::multiply(context, {{.weight = &weight, .x = input, .rows = rows, .y = y.data() + r * kOutputs, .y_stride = kOutputs, .round = false}});
+            cpu::multiply(context, {{.weight = &weight,
+                                     .x = input,
+                                     .rows = rows,
+                                     .y = y.data() + r * kOutputs,
+                                     .y_stride = kOutputs,
+                                     .round = false}});
           }
           if (first.empty()) first = y;
           EXPECT_EQ(std::memcmp(y.data(), first.data(), y.size() * sizeof(float)), 0)
-              << "format " << static_cast<int>(format) << ", batch " << batch << ", " << threads << " threads, " << to_string(numerics);
+              << "format " << static_cast<int>(format) << ", batch " << batch << ", " << threads << " threads, "
+              << to_string(numerics);
         }
+      }
+    }
+  }
+}
+
+class SomeExperts : public ExpertStore {
+ public:
+  SomeExperts(testing::Random& random, int count, int d, int width) {
+    for (int e = 0; e < count; ++e)
+      for (const auto& [n, k] : {std::pair{width, d}, {width, d}, {d, width}})
+        host_.push_back(testing::random_weight(random, WeightFormat::mxfp4, n, k));
+    for (int e = 0; e < count; ++e) experts_.push_back({view(3 * e), view(3 * e + 1), view(3 * e + 2)});
+  }
+  int count() const override { return static_cast<int>(experts_.size()); }
+  bool is_local(int) const override { return true; }
+  const FeedForward& expert(int e) const override { return experts_[static_cast<size_t>(e)]; }
+  void hint(const int32_t*, int) const override {}
+
+ private:
+  Weight view(int i) const {
+    const auto& w = host_[static_cast<size_t>(i)];
+    return {w.format, w.n, w.k, w.data.data(), w.scale.data()};
+  }
+  std::vector<testing::HostWeight> host_;
+  std::vector<FeedForward> experts_;
+};
+
+// The same for the experts, where rows meet others at every expert.
+TEST_P(EveryIsa, ExpertsDoNotDependOnTheirBatch) {
+  testing::Random random(kSeed);
+  constexpr int kRows = 45, kExperts = 5, kTopk = 2, kD = 96, kWidth = 160;
+  const SomeExperts store(random, kExperts + 1, kD, kWidth);
+  std::vector<float> x = random.normals(int64_t{kRows} * kD), weights(kRows * kTopk, 0.5f);
+  for (float& v : x) v = round_bf16(v);
+  std::vector<int32_t> ids;
+  for (int r = 0; r < kRows; ++r) {
+    const int first = random.integer(0, kExperts - 2);
+    ids.insert(ids.end(), {first, random.integer(first + 1, kExperts - 1)});
+  }
+  for (const Numerics numerics : {Numerics::fp32, Numerics::bf16, Numerics::official}) {
+    std::vector<float> first;
+    for (const int threads : {1, 4}) {
+      CpuContext context(numerics, threads, GetParam());
+      for (const int batch : {kRows, 1, 3, 7}) {
+        std::vector<float> y(x.size());
+        for (int r = 0; r < kRows; r += batch) {
+          const int rows = std::min(batch, kRows - r);
+          ExpertsArgs args;
+          args.rows = rows;
+          args.topk = kTopk;
+          args.x = {x.data() + r * kD, DType::f32, rows, kD};
+          args.ids = {ids.data() + r * kTopk, DType::i32, rows, kTopk};
+          args.weights = {weights.data() + r * kTopk, DType::f32, rows, kTopk};
+          args.experts = &store;
+          args.shared = store.expert(kExperts);
+          args.y = {y.data() + r * kD, DType::f32, rows, kD};
+          cpu::experts(context, args);
+        }
+        if (first.empty()) first = y;
+        EXPECT_EQ(std::memcmp(y.data(), first.data(), y.size() * sizeof(float)), 0)
+            << "batch " << batch << ", " << threads << " threads, " << to_string(numerics);
       }
     }
   }
@@ -66,7 +140,8 @@ TEST(TopK, LowerIndexFirstAmongEquals) {
   const std::vector<float> scores = {1, kMinus, 3, 3, 0.0f, -0.0f, 3, -2, kMinus};
   const auto select = [&](int k) {
     std::vector<int32_t> out(static_cast<size_t>(k));
-    out.resize(static_cast<size_t>(cpu::select_top_k(scores.data(), static_cast<int64_t>(scores.size()), k, out.data())));
+    out.resize(
+        static_cast<size_t>(cpu::select_top_k(scores.data(), static_cast<int64_t>(scores.size()), k, out.data())));
     return out;
   };
   EXPECT_EQ(select(2), (std::vector<int32_t>{2, 3}));
@@ -84,10 +159,13 @@ TEST(TopK, EqualsASort) {
     const int k = 1 + round * 7;
     std::vector<int32_t> order(scores.size()), out(static_cast<size_t>(k));
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)]; });
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
+    });
     order.resize(std::min(order.size(), static_cast<size_t>(k)));
     std::sort(order.begin(), order.end());
-    out.resize(static_cast<size_t>(cpu::select_top_k(scores.data(), static_cast<int64_t>(scores.size()), k, out.data())));
+    out.resize(
+        static_cast<size_t>(cpu::select_top_k(scores.data(), static_cast<int64_t>(scores.size()), k, out.data())));
     EXPECT_EQ(out, order);
   }
 }

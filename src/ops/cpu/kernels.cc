@@ -4,10 +4,18 @@
 
 namespace hadal::cpu {
 
-namespace scalar { extern const Kernels table; }
-namespace avx2 { extern const Kernels table; }
-namespace avx512 { extern const Kernels table; }
-namespace avx512_bf16 { extern const Kernels table; }
+namespace scalar {
+extern const Kernels table;
+}
+namespace avx2 {
+extern const Kernels table;
+}
+namespace avx512 {
+extern const Kernels table;
+}
+namespace avx512_bf16 {
+extern const Kernels table;
+}
 
 const Kernels& kernels(Isa isa) {
   switch (isa) {

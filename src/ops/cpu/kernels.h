@@ -14,30 +14,34 @@ namespace hadal::cpu {
 
 // How a linear's input rows are laid out.
 enum class Layout : uint8_t {
-  split,  // f32; of every 32 columns the 16 even ones first, then the 16 odd ones, as weights unpack naturally
-  pairs,  // bf16 in order, for the bf16 dot product: inputs must lie on the bf16 grid
+  split,      // f32; of every 32 columns the 16 even ones first, then the 16 odd ones, as weights unpack naturally
+  pairs,      // bf16 in order, for the bf16 dot product: inputs must lie on the bf16 grid
+  pairs_fp8,  // bf16 in the order in which FP8 and
+  pairs_fp4,  // MXFP4 weights are unpacked most cheaply (blocks_wide.inc)
 };
 
-constexpr int64_t element_bytes(Layout layout) { return layout == Layout::pairs ? 2 : 4; }
+constexpr int64_t element_bytes(Layout layout) { return layout == Layout::split ? 4 : 2; }
+// A prepared row is filled up with zeros to a multiple of this.
+constexpr int layout_columns(Layout layout) { return layout == Layout::split || layout == Layout::pairs ? 32 : 64; }
 
 // A worker's memory for decoded weights and partial sums.
 constexpr int64_t kTileBytes = int64_t{512} << 10;
 // Outputs that are decoded together when there are many rows: 32 rows of 5120 in bf16 take a third of the second-level
 // cache.
 constexpr int kTileOutputs = 32;
-// Up to so many rows a weight is decoded in registers and used at once.
+// Up to so many rows a linear layer is bound by reading its weight.
 constexpr int kDirectRows = 6;
 
 struct LinearTask {
   const Weight* weight = nullptr;
-  int n0 = 0, n1 = 0;              // outputs
-  const void* x = nullptr;         // prepared rows
-  int64_t x_stride = 0;            // elements from one row to the next
+  int n0 = 0, n1 = 0;                // outputs
+  const void* x = nullptr;           // prepared rows
+  int64_t x_stride = 0;              // elements from one row to the next
   const int32_t* x_index = nullptr;  // [rows] row of x, null = 0, 1, ..
   int rows = 0;
   float* y = nullptr;  // y[r * y_stride + n - n0]
   int64_t y_stride = 0;
-  bool round = false;  // to bf16
+  bool round = false;    // to bf16
   void* tile = nullptr;  // kTileBytes, 64-byte aligned
 };
 
@@ -63,25 +67,25 @@ struct IndexTask {
   int heads = 0;
   int dim = 0;
   int rows = 0;
-  const void* const* query = nullptr;   // [rows] -> [heads, dim], f32 or (pairs) bf16
-  const float* const* weight = nullptr; // [rows] -> [heads]
-  float* const* score = nullptr;        // [rows] -> where the 16 scores start
+  const void* const* query = nullptr;    // [rows] -> [heads, dim], f32 or (pairs) bf16
+  const float* const* weight = nullptr;  // [rows] -> [heads]
+  float* const* score = nullptr;         // [rows] -> where the 16 scores start
   bool bf16_scores = false;
 };
 
 // Columns [c0, c1) of all copies of one row.
 struct StreamTask {
   int copies = 0, d = 0, c0 = 0, c1 = 0;
-  const float* h = nullptr;      // [copies, d]
-  const float* y = nullptr;      // [d] or null
-  const float* post = nullptr;   // [copies]
-  const float* comb = nullptr;   // [copies, copies]
-  const float* pre = nullptr;    // [copies]
-  const float* fn = nullptr;     // [mixes, copies * d] or null
+  const float* h = nullptr;     // [copies, d]
+  const float* y = nullptr;     // [d] or null
+  const float* post = nullptr;  // [copies]
+  const float* comb = nullptr;  // [copies, copies]
+  const float* pre = nullptr;   // [copies]
+  const float* fn = nullptr;    // [mixes, copies * d] or null
   int mixes = 0;
-  float* out_h = nullptr;        // [copies, d] or null
-  float* out_x = nullptr;        // [d] or null: the collapse before its norm
-  float* sums = nullptr;         // [mixes + 2]: partial mixes, sum of h'^2, sum of x^2
+  float* out_h = nullptr;  // [copies, d] or null
+  float* out_x = nullptr;  // [d] or null: the collapse before its norm
+  float* sums = nullptr;   // [mixes + 2]: partial mixes, sum of h'^2, sum of x^2
   bool round = false;
 };
 
@@ -89,7 +93,7 @@ struct Kernels {
   Isa isa = Isa::scalar;
   bool has_pairs = false;
 
-  // One row of k columns into `layout`, filled up with zeros to a multiple of 32; q1 rounds it as `official` numerics do.
+  // One row of k columns into `layout`; q1 rounds it as `official` numerics do.
   void (*prepare)(const float* x, int k, Layout layout, bool q1, void* out) = nullptr;
   void (*linear)(const LinearTask& task, Layout layout) = nullptr;
   // y = norm * x / rms(x); x and y may be the same.
@@ -99,12 +103,14 @@ struct Kernels {
   // Rotates the pairs of x[dim] by cos_sin[dim]: (cos, sin) of each pair.
   void (*rotate)(float* x, const float* cos_sin, int dim, bool inverse, bool round) = nullptr;
   // out = bf16( weight * silu(min(gate, limit)) * clamp(up, -limit, limit) )
-  void (*swiglu)(const float* gate, const float* up, float weight, float limit, int n, bool round, float* out) = nullptr;
+  void (*swiglu)(const float* gate, const float* up, float weight, float limit, int n, bool round,
+                 float* out) = nullptr;
   void (*attention)(const AttentionTask& task, Layout layout) = nullptr;
   void (*index_scores)(const IndexTask& task, Layout layout) = nullptr;
   void (*stream)(const StreamTask& task) = nullptr;
   // sums of h^2, key^2 and h * (q_weight * k_weight) * key
-  void (*engram_sums)(const float* h, const float* key, const uint16_t* q, const uint16_t* k, int d, float sums[3]) = nullptr;
+  void (*engram_sums)(const float* h, const float* key, const uint16_t* q, const uint16_t* k, int d,
+                      float sums[3]) = nullptr;
   // h = bf16(h + gate * value)
   void (*engram_add)(float* h, const float* value, float gate, int d, bool round) = nullptr;
   // y += x, then rounded to bf16 when asked; any n

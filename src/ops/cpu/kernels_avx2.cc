@@ -16,6 +16,7 @@ namespace {
 constexpr int kNR = 2, kMR = 3, kValueBlocks = 1;
 
 #include "ops/cpu/simd_avx2.inc"
+
 #include "ops/cpu/all.inc"
 
 }  // namespace

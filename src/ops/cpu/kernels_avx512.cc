@@ -19,6 +19,7 @@ namespace {
 constexpr int kNR = 4, kMR = 6, kValueBlocks = 2;
 
 #include "ops/cpu/simd_avx512.inc"
+
 #include "ops/cpu/all.inc"
 
 }  // namespace

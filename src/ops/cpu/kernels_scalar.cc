@@ -11,6 +11,7 @@ namespace {
 constexpr int kNR = 2, kMR = 2, kValueBlocks = 1;
 
 #include "ops/cpu/simd_scalar.inc"
+
 #include "ops/cpu/all.inc"
 
 }  // namespace

@@ -37,7 +37,9 @@ void cut(const Product& p, int64_t all_outputs, int threads, std::vector<Piece>&
 
 Layout layout_of(const CpuContext& context, const Weight& weight) {
   const bool pairs = kernels(context).has_pairs && rounds(context) && weight.format != WeightFormat::f32;
-  return pairs ? Layout::pairs : Layout::split;
+  if (!pairs) return Layout::split;
+  if (weight.format == WeightFormat::fp8_block32) return Layout::pairs_fp8;
+  return weight.format == WeightFormat::mxfp4 ? Layout::pairs_fp4 : Layout::pairs;
 }
 
 bool rounds_input(const CpuContext& context, const Weight& weight) {
@@ -45,9 +47,11 @@ bool rounds_input(const CpuContext& context, const Weight& weight) {
          (weight.format == WeightFormat::fp8_block32 || weight.format == WeightFormat::mxfp4);
 }
 
-Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, int k, Layout layout, bool q1) {
+Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, int k, Layout layout,
+              bool q1) {
   const Kernels& kernel = kernels(context);
-  const int64_t stride = (int64_t{k} + 31) / 32 * 32, bytes = element_bytes(layout);
+  const int64_t columns = layout_columns(layout), stride = (k + columns - 1) / columns * columns,
+                bytes = element_bytes(layout);
   auto* out = scratch.get<std::byte>(rows * stride * bytes);
   // A thread is woken for 64K values or more.
   const int64_t grain = std::max<int64_t>(1, (q1 ? 8192 : 65536) / k);
@@ -58,7 +62,8 @@ Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_s
 }
 
 Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, const Weight& weight) {
-  return prepare(context, scratch, x, x_stride, rows, weight.k, layout_of(context, weight), rounds_input(context, weight));
+  return prepare(context, scratch, x, x_stride, rows, weight.k, layout_of(context, weight),
+                 rounds_input(context, weight));
 }
 
 void multiply(CpuContext& context, std::span<const Product> products) {
@@ -67,13 +72,11 @@ void multiply(CpuContext& context, std::span<const Product> products) {
   int64_t outputs = 0;
   for (const Product& p : products) outputs += p.rows > 0 ? p.weight->n : 0;
   std::vector<Piece> pieces;
-  bool tiles = false;
   for (const Product& p : products) {
     if (p.rows == 0) continue;
     cut(p, outputs, threads, pieces);
-    tiles = tiles || p.rows > 1;  // narrow instruction sets use tiles from 3 rows on
   }
-  auto* tile = tiles ? scratch.get<std::byte>(threads * kTileBytes) : nullptr;
+  auto* tile = scratch.get<std::byte>(threads * kTileBytes);
   const Kernels& kernel = kernels(context);
   const bool rounding = rounds(context);
   context.pool().parallel_for(static_cast<int>(pieces.size()), [&](int i, int worker) {
@@ -90,7 +93,7 @@ void multiply(CpuContext& context, std::span<const Product> products) {
     task.y = p.y + piece.r0 * p.y_stride + piece.n0;
     task.y_stride = p.y_stride;
     task.round = p.round && rounding;
-    task.tile = tile == nullptr ? nullptr : tile + worker * kTileBytes;
+    task.tile = tile + worker * kTileBytes;
     kernel.linear(task, p.x.layout);
   });
 }

@@ -1,9 +1,9 @@
 // Linear layers over all threads.
 #pragma once
 
-#include <cstdint>
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <span>
 
@@ -26,7 +26,8 @@ struct Input {
 
   const void* row(int64_t r) const { return static_cast<const std::byte*>(data) + r * stride * element_bytes(layout); }
 };
-Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, int k, Layout layout, bool q1);
+Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, int k, Layout layout,
+              bool q1);
 // For `weight`, as its format and the numerics want it.
 Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, const Weight& weight);
 
@@ -48,7 +49,8 @@ inline void multiply(CpuContext& context, std::initializer_list<Product> product
 // fn(begin, end) over [0, n) in pieces of at least `grain`, for loops whose iterations are independent.
 template <typename F>
 void parallel_ranges(CpuContext& context, int64_t n, int64_t grain, F&& fn) {
-  const int64_t pieces = std::max<int64_t>(1, std::min<int64_t>((n + grain - 1) / grain, int64_t{4} * context.pool().size()));
+  const int64_t pieces =
+      std::max<int64_t>(1, std::min<int64_t>((n + grain - 1) / grain, int64_t{4} * context.pool().size()));
   const int64_t step = (n + pieces - 1) / pieces;
   context.pool().parallel_for(static_cast<int>(pieces), [&](int i) {
     const int64_t begin = i * step, end = std::min(n, begin + step);

@@ -2,6 +2,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -60,13 +61,13 @@ __attribute__((target("avx512f"))) uint64_t read_avx512(const std::byte* p, size
 constexpr int kChains = 10;
 
 // `KEEP` tells the compiler that the operands may have changed, so that it computes every turn.
-#define HADAL_CHAINS(Vector, zero, step, KEEP)             \
-  Vector acc[kChains];                                     \
-  for (int i = 0; i < kChains; ++i) acc[i] = zero;         \
-  for (int64_t turn = 0; turn < turns; ++turn) {           \
-    asm volatile("" : KEEP(x), KEEP(y));                   \
+#define HADAL_CHAINS(Vector, zero, step, KEEP)                                \
+  Vector acc[kChains];                                                        \
+  for (int i = 0; i < kChains; ++i) acc[i] = zero;                            \
+  for (int64_t turn = 0; turn < turns; ++turn) {                              \
+    asm volatile("" : KEEP(x), KEEP(y));                                      \
     _Pragma("GCC unroll 16") for (int i = 0; i < kChains; ++i) acc[i] = step; \
-  }                                                        \
+  }                                                                           \
   _Pragma("GCC unroll 16") for (int i = 0; i < kChains; ++i) asm volatile("" : KEEP(acc[i]));
 
 typedef float F4 __attribute__((vector_size(16)));
@@ -88,7 +89,8 @@ __attribute__((target("avx512f"))) double multiply_avx512(int64_t turns) {
 }
 __attribute__((target("avx512f,avx512bf16"))) double multiply_bf16(int64_t turns) {
   __m512i x = _mm512_set1_epi32(0x3f803f80), y = x;
-  HADAL_CHAINS(__m512, _mm512_setzero_ps(), _mm512_dpbf16_ps(acc[i], reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(y)), "+v")
+  HADAL_CHAINS(__m512, _mm512_setzero_ps(),
+               _mm512_dpbf16_ps(acc[i], reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(y)), "+v")
   return 64.0 * kChains;
 }
 __attribute__((target("avx512f,avx512vnni"))) double multiply_int8(int64_t turns) {
@@ -107,21 +109,26 @@ bool has_multiply(Isa isa, Multiply kind) {
 }
 
 double read_rate(ThreadPool& pool, std::span<const std::byte> memory, Isa isa) {
-  const size_t part = memory.size() / static_cast<size_t>(pool.size()) / 4096 * 4096;
-  std::vector<uint64_t> seen(static_cast<size_t>(pool.size()) * 8);
-  const double begin = seconds_now();
-  pool.parallel_for(pool.size(), [&](int i) {
-    const std::byte* p = memory.data() + static_cast<size_t>(i) * part;
-    uint64_t bits = 0;
-    if (isa >= Isa::avx512)
-      bits = read_avx512(p, part);
-    else if (isa == Isa::avx2)
-      bits = read_avx2(p, part);
-    else
-      bits = read_scalar(p, part);
-    static_cast<volatile uint64_t&>(seen[static_cast<size_t>(i) * 8]) = bits;
-  });
-  return static_cast<double>(part) * pool.size() / (seconds_now() - begin);
+  const auto threads = static_cast<size_t>(pool.size());
+  const size_t part = std::min(size_t{32} << 20, memory.size() / threads / 4096 * 4096), slice = part * threads;
+  std::vector<uint64_t> seen(threads * 8);
+  double best = 0;
+  for (size_t at = 0; slice > 0 && at + slice <= memory.size(); at += slice) {
+    const double begin = seconds_now();
+    pool.parallel_for(pool.size(), [&](int i) {
+      const std::byte* p = memory.data() + at + static_cast<size_t>(i) * part;
+      uint64_t bits = 0;
+      if (isa >= Isa::avx512)
+        bits = read_avx512(p, part);
+      else if (isa == Isa::avx2)
+        bits = read_avx2(p, part);
+      else
+        bits = read_scalar(p, part);
+      static_cast<volatile uint64_t&>(seen[static_cast<size_t>(i) * 8]) = bits;
+    });
+    best = std::max(best, static_cast<double>(slice) / (seconds_now() - begin));
+  }
+  return best;
 }
 
 double multiply_rate(ThreadPool& pool, Isa isa, Multiply kind, double scale) {

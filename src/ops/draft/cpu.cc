@@ -16,10 +16,13 @@ void draft_context(Context& any, const DraftContextArgs& args) {
   check_tensor(args.main_x, DType::f32, args.rows, d, "main_x");
   Scratch scratch(context);
   const Input x = prepare(context, scratch, args.main_hidden.f32(), args.main_hidden.cols, args.rows, args.main_proj);
-  multiply(context, {{.weight = &args.main_proj, .x = x, .rows = args.rows, .y = args.main_x.f32(), .y_stride = d, .round = true}});
+  multiply(
+      context,
+      {{.weight = &args.main_proj, .x = x, .rows = args.rows, .y = args.main_x.f32(), .y_stride = d, .round = true}});
   parallel_ranges(context, args.rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
-      kernels(context).rms_norm(args.main_x.f32(r), args.main_norm, d, args.norm_eps, rounds(context), args.main_x.f32(r));
+      kernels(context).rms_norm(args.main_x.f32(r), args.main_norm, d, args.norm_eps, rounds(context),
+                                args.main_x.f32(r));
   });
 }
 
@@ -43,12 +46,14 @@ void draft_logits(Context& any, const DraftLogitsArgs& args) {
     HADAL_CHECK(args.tokens[r] >= 0 && args.tokens[r] < vocab);
     float* row = both + int64_t{r} * (d + rank);
     std::copy_n(args.hidden.f32(r), d, row);
-    kernel.unpack_bf16(static_cast<const uint16_t*>(args.markov_embed.data) + int64_t{args.tokens[r]} * rank, rank, row + d);
+    kernel.unpack_bf16(static_cast<const uint16_t*>(args.markov_embed.data) + int64_t{args.tokens[r]} * rank, rank,
+                       row + d);
   }
   const Input x = prepare(context, scratch, both, d + rank, args.rows, d + rank, Layout::split, false);
   const Input embed = prepare(context, scratch, both + d, d + rank, args.rows, rank, Layout::split, false);
-  multiply(context, {{.weight = &args.markov_head, .x = embed, .rows = args.rows, .y = args.logits.f32(), .y_stride = vocab},
-                     {.weight = &args.confidence, .x = x, .rows = args.rows, .y = args.probability.f32(), .y_stride = 1}});
+  multiply(context,
+           {{.weight = &args.markov_head, .x = embed, .rows = args.rows, .y = args.logits.f32(), .y_stride = vocab},
+            {.weight = &args.confidence, .x = x, .rows = args.rows, .y = args.probability.f32(), .y_stride = 1}});
   for (int r = 0; r < args.rows; ++r) {
     float* p = args.probability.f32(r);
     *p = static_cast<float>(1 / (1 + std::exp(-static_cast<double>(*p))));

@@ -69,6 +69,8 @@ void check(const ExpertsArgs& args, const Plan& plan) {
     check_weight(unit.weights->w3, width, d, "w3");
     check_weight(unit.weights->w2, d, width, "w2");
     HADAL_CHECK(unit.weights->w1.format == unit.weights->w3.format);
+    // Rows are prepared once for all routed experts.
+    HADAL_CHECK(unit.shared || unit.weights->w1.format == plan.units.front().weights->w1.format);
     HADAL_CHECK(width % 32 == 0);
   }
 }
@@ -78,9 +80,9 @@ constexpr int kRowBlock = 128;
 
 int round_up(int64_t n, int to) { return static_cast<int>((n + to - 1) / to * to); }
 
-// Outputs a task makes: four tasks a thread, in whole blocks of 32.
+// Outputs a task makes: four tasks a thread, in whole groups of 64 so that each can be put into any layout.
 int outputs_per_task(int64_t all_outputs, int threads, int most) {
-  return std::clamp(round_up((all_outputs + 4 * threads - 1) / (4 * threads), 32), 32, most);
+  return std::clamp(round_up((all_outputs + 4 * threads - 1) / (4 * threads), 64), 64, most);
 }
 
 }  // namespace
@@ -105,7 +107,8 @@ void experts(Context& any, const ExpertsArgs& args) {
   const Input x_shared = prepare(context, scratch, args.x.f32(), d, args.rows, args.shared.w1);
   Input x_routed = x_shared;
   const Weight& routed = plan.units.front().weights->w1;
-  if (layout_of(context, routed) != x_shared.layout || rounds_input(context, routed) != rounds_input(context, args.shared.w1))
+  if (layout_of(context, routed) != x_shared.layout ||
+      rounds_input(context, routed) != rounds_input(context, args.shared.w1))
     x_routed = prepare(context, scratch, args.x.f32(), d, args.rows, routed);
   auto* tiles = scratch.get<std::byte>(threads * kTileBytes);
 
@@ -185,7 +188,8 @@ void experts(Context& any, const ExpertsArgs& args) {
         task.tile = tiles + worker * kTileBytes;
         kernel.linear(task, layout);
         for (int r = 0; r < rows; ++r)
-          kernel.accumulate(args.y.f32(plan.row[static_cast<size_t>(pair + r)]) + n0, part + int64_t{r} * n, n, unit.shared && round);
+          kernel.accumulate(args.y.f32(plan.row[static_cast<size_t>(pair + r)]) + n0, part + int64_t{r} * n, n,
+                            unit.shared && round);
       }
     }
   });

@@ -13,7 +13,8 @@ void head(Context& any, const HeadArgs& args) {
   check_tensor(args.logits, DType::f32, args.rows, args.head.n, "logits");
   Scratch scratch(context);
   const Input x = prepare(context, scratch, args.x.f32(), args.x.cols, args.rows, args.head.k, Layout::split, false);
-  multiply(context, {{.weight = &args.head, .x = x, .rows = args.rows, .y = args.logits.f32(), .y_stride = args.logits.cols}});
+  multiply(context,
+           {{.weight = &args.head, .x = x, .rows = args.rows, .y = args.logits.f32(), .y_stride = args.logits.cols}});
 }
 
 }  // namespace hadal::cpu

@@ -52,7 +52,8 @@ void check(const HyperConnectionArgs& args) {
     check_tensor(args.in.post, DType::f32, 0, args.copies, "in.post");
     check_tensor(args.in.comb, DType::f32, 0, args.copies * args.copies, "in.comb");
   }
-  if (args.norm != nullptr || (args.mix == nullptr && args.out.pre)) check_tensor(args.in.pre, DType::f32, 0, args.copies, "in.pre");
+  if (args.norm != nullptr || (args.mix == nullptr && args.out.pre))
+    check_tensor(args.in.pre, DType::f32, 0, args.copies, "in.pre");
   if (args.norm != nullptr) check_tensor(args.x, DType::f32, args.rows, args.d, "x");
   if (args.collapsed) {
     HADAL_CHECK(args.norm != nullptr);

@@ -104,7 +104,13 @@ Queries make_queries(CpuContext& context, Scratch& scratch, const IndexerArgs& a
   const int x_rows = args.x_source == nullptr ? rows : static_cast<int>(args.x.rows);
   const Input x = prepare(context, scratch, args.x.f32(), args.x.cols, x_rows, args.weights_proj);
   multiply(context, {{.weight = &args.wq_b, .x = qr, .rows = rows, .y = q, .y_stride = wide, .round = true},
-                     {.weight = &args.weights_proj, .x = x, .x_index = args.x_source, .rows = rows, .y = w, .y_stride = args.heads, .round = true}});
+                     {.weight = &args.weights_proj,
+                      .x = x,
+                      .x_index = args.x_source,
+                      .rows = rows,
+                      .y = w,
+                      .y_stride = args.heads,
+                      .round = true}});
 
   Queries out;
   out.weight = w;
@@ -163,13 +169,15 @@ void indexer(Context& any, const IndexerArgs& args) {
 
   std::vector<Scope> scopes;
   for (int r = 0; r < rows.rows; ++r) scopes.push_back(scope_of(args, r));
-  const auto pages_of = [&](int r) { return args.segments->page_table + int64_t{rows.segment[r]} * args.segments->page_stride; };
+  const auto pages_of = [&](int r) {
+    return args.segments->page_table + int64_t{rows.segment[r]} * args.segments->page_stride;
+  };
   const int block_size = args.candidate_block_size;
 
   for (int begin = 0; begin < rows.rows;) {
     Batch batch{begin, begin + 1, scopes[static_cast<size_t>(begin)].blocks == nullptr};
-    while (batch.shared && batch.end < rows.rows && batch.end - begin < kBatchRows && rows.segment[batch.end] == rows.segment[begin] &&
-           scopes[static_cast<size_t>(batch.end)].blocks == nullptr)
+    while (batch.shared && batch.end < rows.rows && batch.end - begin < kBatchRows &&
+           rows.segment[batch.end] == rows.segment[begin] && scopes[static_cast<size_t>(batch.end)].blocks == nullptr)
       ++batch.end;
     begin = batch.end;
     const int count = batch.end - batch.begin;
@@ -180,14 +188,16 @@ void indexer(Context& any, const IndexerArgs& args) {
     const int64_t stride = (most + 63) / 64 * 64;
     float* scores = memory.get<float>(count * stride + 1);
     const int32_t* pages = pages_of(batch.begin);
-    const int task_keys = static_cast<int>(std::clamp<int64_t>((most / (4 * context.pool().size()) + 63) / 64 * 64, 64, kTaskKeys));
+    const int task_keys =
+        static_cast<int>(std::clamp<int64_t>((most / (4 * context.pool().size()) + 63) / 64 * 64, 64, kTaskKeys));
     const auto tasks = static_cast<int>((most + task_keys - 1) / task_keys);
     context.pool().parallel_for(tasks, [&](int i) {
       const Scope& widest = scopes[static_cast<size_t>(batch.end - 1)];
       const void* query[kBatchRows];
       const float* weight[kBatchRows];
       float* score[kBatchRows];
-      for (int64_t k0 = int64_t{i} * task_keys; k0 < std::min<int64_t>(most, int64_t{i + 1} * task_keys); k0 += kTileKeys) {
+      for (int64_t k0 = int64_t{i} * task_keys; k0 < std::min<int64_t>(most, int64_t{i + 1} * task_keys);
+           k0 += kTileKeys) {
         IndexTask task;
         task.count = static_cast<int>(std::min<int64_t>(kTileKeys, most - k0));
         for (int k = 0; k < kTileKeys; ++k) {
@@ -224,7 +234,8 @@ void indexer(Context& any, const IndexerArgs& args) {
         out[k] = static_cast<int32_t>(PagedRows::physical(pages, args.keys.page_rows, scope.group(out[k], block_size)));
       std::fill(out + n, out + args.selection.rows.cols, -1);
       *args.selection.count.i32(step_row) = n;
-      if (args.use == CandidateUse::publish) publish(args, score, scope.visible, step_row, block_scores + i * block_stride);
+      if (args.use == CandidateUse::publish)
+        publish(args, score, scope.visible, step_row, block_scores + i * block_stride);
       if (!args.score_trace) return;
       float* trace = args.score_trace.f32(r);
       HADAL_CHECK(scope.visible <= args.score_trace.cols);

@@ -9,9 +9,7 @@
 namespace hadal::cpu {
 namespace {
 
-float score_of(double logit) {
-  return static_cast<float>(std::sqrt(logit > 20 ? logit : std::log1p(std::exp(logit))));
-}
+float score_of(double logit) { return static_cast<float>(std::sqrt(logit > 20 ? logit : std::log1p(std::exp(logit)))); }
 
 // The topk largest keys into ids, ascending. Equal keys: the lower id, so a later one must be larger to get in.
 void select(const float* key, int count, int topk, int32_t* ids) {

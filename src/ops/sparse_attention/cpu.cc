@@ -65,7 +65,8 @@ int most_keys(const SparseAttentionArgs& args) {
   int most = args.ring.window;
   if (args.bidirectional) {
     int rows = 0;
-    for (int s = 0; s < args.segments->count; ++s) rows = std::max(rows, args.in->seg_begin[s + 1] - args.in->seg_begin[s]);
+    for (int s = 0; s < args.segments->count; ++s)
+      rows = std::max(rows, args.in->seg_begin[s + 1] - args.in->seg_begin[s]);
     most += rows;
   }
   return most + (args.entries == nullptr ? 0 : static_cast<int>(args.selection->rows.cols));
