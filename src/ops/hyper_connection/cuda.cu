@@ -33,7 +33,7 @@ struct Pass {
   uint16_t* x;          // collapsed, before the norm
   uint16_t* collapsed;  // the same once more
   const float* fn;
-  float* sums;  // [rows, slices, kSums]
+  float* sums;  // [rows, slices * kWarps, kSums]: one part a warp, so that warps need not meet
 };
 
 __device__ __forceinline__ void unpack8(const uint4& v, float (&out)[8]) {
@@ -70,7 +70,6 @@ __device__ __forceinline__ void load_fn(const Pass& p, int column, uint4* to) {
 template <bool Write, bool Collapse, bool Mix>
 __global__ void __launch_bounds__(32 * kWarps, 3) streams_kernel(const Pass p) {
   extern __shared__ uint4 fn_shared[];
-  __shared__ float sums[kWarps][kRows][kSums];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int slice = blockIdx.x, column = slice * kColumns + 32 * warp + 8 * t;
   const bool active = slice * kColumns + 32 * warp < p.d;
@@ -197,27 +196,18 @@ __global__ void __launch_bounds__(32 * kWarps, 3) streams_kernel(const Pass p) {
           hh[half] += __shfl_xor_sync(kFullWarp, hh[half], offset);
           xx[half] += __shfl_xor_sync(kFullWarp, xx[half], offset);
         }
-        float* to = sums[warp][g + 8 * half];
-        for (int tile = 0; tile < kTiles; ++tile) {
-          to[8 * tile + 2 * t] = dots[tile][2 * half];
-          to[8 * tile + 2 * t + 1] = dots[tile][2 * half + 1];
-        }
-        if (t == 0) to[kMixes] = hh[half], to[kMixes + 1] = xx[half];
+        const int row = r0 + g + 8 * half;
+        if (row >= p.rows) continue;
+        auto* to = reinterpret_cast<float2*>(p.sums + ((int64_t{row} * p.slices + slice) * kWarps + warp) * kSums);
+        for (int tile = 0; tile < kTiles; ++tile) to[4 * tile + t] = make_float2(dots[tile][2 * half], dots[tile][2 * half + 1]);
+        if (t == 0) to[kMixes / 2] = make_float2(hh[half], xx[half]);
       }
-      __syncthreads();
-      for (int i = threadIdx.x; i < kRows * kSums; i += blockDim.x) {
-        const int row = r0 + i / kSums;
-        float total = 0;
-        for (int w = 0; w < kWarps; ++w) total += sums[w][i / kSums][i % kSums];
-        if (row < p.rows) p.sums[(int64_t{row} * p.slices + slice) * kSums + i % kSums] = total;
-      }
-      __syncthreads();
     }
   }
 }
 
 struct Finish {
-  int d, slices, sinkhorn_iters;
+  int d, parts, sinkhorn_iters;
   float hc_eps, norm_eps;
   const float* sums;
   const float *base, *scale;  // null: no mixing
@@ -230,16 +220,18 @@ struct Finish {
 
 // One CTA a row: warp 0 makes the coefficients, the other warps normalise x.
 __global__ void __launch_bounds__(128) finish_kernel(const Finish p) {
-  __shared__ float x_scale;
+  __shared__ float quarters[4][kSums];
   const int64_t row = blockIdx.x;
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   float sum = 0;
-  if (threadIdx.x < 32) {
-    if (p.sums != nullptr && lane < kSums)
-      for (int s = 0; s < p.slices; ++s) sum += p.sums[(row * p.slices + s) * kSums + lane];
-    if (lane == kMixes + 1) x_scale = inverse_rms(sum, p.d, p.norm_eps);
+  if (p.sums != nullptr && lane < kSums) {
+#pragma unroll 8
+    for (int i = warp; i < p.parts; i += 4) sum += p.sums[(row * p.parts + i) * kSums + lane];
+    quarters[warp][lane] = sum;
   }
   __syncthreads();
+  sum = p.sums != nullptr && lane < kSums ? quarters[0][lane] + quarters[1][lane] + quarters[2][lane] + quarters[3][lane] : 0.0f;
+  const float x_scale = inverse_rms(__shfl_sync(kFullWarp, sum, kMixes + 1), p.d, p.norm_eps);
   if (threadIdx.x >= 32) {
     if (p.norm == nullptr) return;
     auto* x = reinterpret_cast<uint4*>(p.x + row * p.d);
@@ -340,7 +332,7 @@ void hyper_connection(Context& context, const HyperConnectionArgs& args) {
   if (args.norm != nullptr) p.x = args.x.bf16();
   if (args.collapsed) p.collapsed = args.collapsed.bf16();
   if (mix) p.fn = args.mix->fn;
-  if (mix || collapse) p.sums = scratch.get<float>(static_cast<size_t>(args.rows) * p.slices * kSums);
+  if (mix || collapse) p.sums = scratch.get<float>(static_cast<size_t>(args.rows) * p.slices * kWarps * kSums);
 
   const auto launch = [&](auto w, auto c, auto m) { launch_streams<w.value, c.value, m.value>(p, cuda.multiprocessors(), cuda.stream()); };
   using Yes = std::true_type;
@@ -355,7 +347,7 @@ void hyper_connection(Context& context, const HyperConnectionArgs& args) {
   if (!mix && args.norm == nullptr && !args.out.pre) return;
   Finish f{};
   f.d = args.d;
-  f.slices = p.slices;
+  f.parts = p.slices * kWarps;
   f.sinkhorn_iters = args.sinkhorn_iters;
   f.hc_eps = args.hc_eps;
   f.norm_eps = args.norm_eps;
