@@ -53,6 +53,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "hadal " HADAL_VERSION);
   app.require_subcommand(1);
   add_run(app);
+  add_perplexity(app);
   add_logits(app);
   add_inspect(app);
   add_bench(app);
