@@ -126,6 +126,9 @@ __device__ __forceinline__ void add_release(int* p, int v) {
   asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
+__device__ __forceinline__ void store_matrix1_transposed(uint32_t address, uint32_t r0) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared::cta.b16 [%0], {%1};" ::"r"(address), "r"(r0) : "memory");
+}
 // Two 8x8 matrices of 16-bit values, transposed on the way: lane l gives the address of row l % 8 of matrix l / 8
 // (l < 16). A thread's register holds column pair 2 (lane % 4) of row lane / 4, as matrix results do.
 __device__ __forceinline__ void store_matrix2_transposed(uint32_t address, uint32_t r0, uint32_t r1) {

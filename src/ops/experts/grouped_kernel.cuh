@@ -29,7 +29,6 @@
 namespace hadal::cuda {
 
 
-constexpr int kThreads = 384;
 constexpr int kGatherThreads = 96;
 constexpr int kWork = 4;  // pieces announced ahead
 
@@ -58,13 +57,17 @@ struct WidthList {};
 struct WideTiles {
   static constexpr int kMaxRows = kMaxTileRows;
   static constexpr int kStages8 = 5, kStages4 = 6;  // pipeline depth with 8- and 4-bit weights: what shared memory holds
-  static constexpr bool kOverlapBlocks = true;
+  static constexpr int kGroups = 2;  // consumer warpgroups, each with 4 / kGroups blocks of 64 weight rows
+  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
   using Widths = WidthList<32, 64, 96, 104, 112, 120, 128, 136, 144, 152>;
 };
 struct NarrowTiles {
   static constexpr int kMaxRows = kMaxNarrowTileRows;
-  static constexpr int kStages8 = 8, kStages4 = 12;
-  static constexpr bool kOverlapBlocks = false;
+  static constexpr int kStages8 = 7, kStages4 = 11;
+  // Decoding is bound by the integer pipe (13 instructions a word at half rate: about 420 cycles a stage), which two
+  // warps a scheduler do not keep busy.
+  static constexpr int kGroups = 4;
+  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 104;
   using Widths = WidthList<8, 16, 32, 64>;
 };
 
@@ -75,7 +78,7 @@ struct Shared {
   using Ring = RingPosition<kStages>;
   uint8_t tokens[kStages][kTokenBytes];      // 128-byte swizzle
   uint8_t weights[kStages][Codec::kTileBytes];
-  uint8_t results[2][kTokenBytes];           // of a warpgroup, on the way out: [token][64 values], swizzled
+  uint8_t results[Tiles::kGroups][kTokenBytes];           // of a warpgroup, on the way out: [token][64 values], swizzled
   Factors factors[kWork];
   Work work[kWork];
   uint64_t full[kStages], empty[kStages];
@@ -123,11 +126,12 @@ __device__ __forceinline__ int opaque(int x) {
 }
 
 // ---- one piece, by one warpgroup -------------------------------------------------------------------------------
-// Writes [n tokens][64 values] from `results` to rows of `out` (row stride in values), 128 bytes a row.
+// Writes [n tokens][8 * Chunks values] from `results` to rows of `out` (row stride in values).
+template <int Chunks>
 __device__ __forceinline__ void write_out(const uint8_t* results, uint16_t* out, int stride, int n, int thread, bool round) {
-  const int chunk = thread & 7;
+  const int chunk = thread % Chunks;
 #pragma unroll 4
-  for (int i = thread >> 3; i < n; i += 16) {
+  for (int i = thread / Chunks; i < n; i += 128 / Chunks) {
     uint4 v = *reinterpret_cast<const uint4*>(results + i * 128 + ((chunk ^ (i & 7)) << 4));
     if (round) v = round_fp8_32(v);
     *reinterpret_cast<uint4*>(out + static_cast<size_t>(i) * stride + chunk * 8) = v;
@@ -164,7 +168,7 @@ __device__ __forceinline__ void finish_piece(S& s, const Work& work, const Group
     }
     named_barrier(barrier, 128);
     uint16_t* out = args.activated + static_cast<size_t>(work.row0) * args.width + work.band * 128 + group * 64;
-    write_out(results, out, args.width, n, thread, args.round_activations);
+    write_out<8>(results, out, args.width, n, thread, args.round_activations);
     named_barrier(barrier, 128);
     if (thread == 0) {
       __threadfence();
@@ -178,63 +182,97 @@ __device__ __forceinline__ void finish_piece(S& s, const Work& work, const Group
       store_matrix2_transposed(address + j * 1024, pack_bf16x2(sum0[4 * j] * row_scale[0], sum0[4 * j + 1] * row_scale[0]),
                                pack_bf16x2(sum0[4 * j + 2] * row_scale[1], sum0[4 * j + 3] * row_scale[1]));
     named_barrier(barrier, 128);
-    write_out(results, out, args.d, n, thread, false);
+    write_out<8>(results, out, args.d, n, thread, false);
     named_barrier(barrier, 128);
 #pragma unroll
     for (int j = 0; j < N / 8; ++j)
       store_matrix2_transposed(address + j * 1024, pack_bf16x2(sum1[4 * j] * row_scale[2], sum1[4 * j + 1] * row_scale[2]),
                                pack_bf16x2(sum1[4 * j + 2] * row_scale[3], sum1[4 * j + 3] * row_scale[3]));
     named_barrier(barrier, 128);
-    write_out(results, out + 64, args.d, n, thread, false);
+    write_out<8>(results, out + 64, args.d, n, thread, false);
   }
 }
 
-// Few tokens: products are short, decoding and latencies are what counts. Two sets of operand registers, so that a stage is
-// decoded while the products of the stage before run. (Products in flight over the loop's back edge would do without the
-// wait at its end, but ptxas then serialises them: C7512.)
+// The same for a group with one block.
+template <int N, class S>
+__device__ __forceinline__ void finish_narrow(S& s, const Work& work, const GroupedArgs& args, int group, int thread,
+                                              const float (&sum)[N / 2]) {
+  const int warp = thread >> 5, lane = thread & 31;
+  const Factors& factors = s.factors[work.factors];
+  const float low = factors.row_scale[group * 64 + warp * 16 + (lane >> 2)];
+  const float high = factors.row_scale[group * 64 + warp * 16 + (lane >> 2) + 8];
+  const int barrier = 1 + group, n = opaque(work.n);
+  uint8_t* results = s.results[group];
+  const uint32_t store = smem_address(results) + (lane & 7) * 128;
+  named_barrier(barrier, 128);  // the results of the piece before have left
+  if (work.product == 0) {
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j) {
+      const float2 w = *reinterpret_cast<const float2*>(factors.row_weight + 8 * j + 2 * (lane & 3));
+      store_matrix1_transposed(store + j * 1024 + ((warp ^ (lane & 7)) << 4),
+                               pack_bf16x2(swiglu(sum[4 * j] * low, sum[4 * j + 2] * high, args.limit, w.x),
+                                           swiglu(sum[4 * j + 1] * low, sum[4 * j + 3] * high, args.limit, w.y)));
+    }
+    named_barrier(barrier, 128);
+    uint16_t* out = args.activated + static_cast<size_t>(work.row0) * args.width + work.band * 128 + group * 32;
+    write_out<4>(results, out, args.width, n, thread, args.round_activations);
+    named_barrier(barrier, 128);
+    if (thread == 0) {
+      __threadfence();
+      add_release(&args.plan.done[work.tile], 1);
+    }
+  } else {
+    const int matrix = (lane >> 3) & 1;
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+      store_matrix2_transposed(store + j * 1024 + (((2 * warp + matrix) ^ (lane & 7)) << 4),
+                               pack_bf16x2(sum[4 * j] * low, sum[4 * j + 1] * low),
+                               pack_bf16x2(sum[4 * j + 2] * high, sum[4 * j + 3] * high));
+    named_barrier(barrier, 128);
+    write_out<8>(results, args.out + static_cast<size_t>(work.row0) * args.d + work.band * kTileM + group * 64, args.d, n,
+                 thread, false);
+  }
+}
+
+// Few tokens: products are short, decoding is what counts. Two sets of operand registers, so that a stage is decoded while
+// the products of the stage before run. (Products in flight over the loop's back edge would do without the wait at its
+// end, but ptxas then serialises them: C7512.)
 template <class Codec, class S>
-__device__ __forceinline__ void decode_stage(S& s, const typename S::Ring& ring, int group, int thread, uint32_t (&a0)[16],
-                                             uint32_t (&a1)[16]) {
+__device__ __forceinline__ void decode_stage(S& s, const typename S::Ring& ring, int block, int thread, uint32_t (&a)[16]) {
   mbarrier_wait(&s.full[ring.stage], ring.parity);
-  const auto raw0 = Codec::load(s.weights[ring.stage], 2 * group, thread);
-  const auto raw1 = Codec::load(s.weights[ring.stage], 2 * group + 1, thread);
-  Codec::decode(raw0, a0);
-  Codec::decode(raw1, a1);
+  fence_async_shared();  // token rows came by cp.async, the matrix unit reads them through the other proxy; before the
+                         // loads, since the fence waits for them
+  Codec::decode(Codec::load(s.weights[ring.stage], block, thread), a);
 }
 
 template <int N, class S>
-__device__ __forceinline__ void multiply_stage(S& s, const typename S::Ring& ring, float* sum0, float* sum1,
-                                               const uint32_t (&a0)[16], const uint32_t (&a1)[16]) {
+__device__ __forceinline__ void multiply_stage(S& s, const typename S::Ring& ring, float* sum, const uint32_t (&a)[16]) {
   const uint64_t tokens = k_major_descriptor(smem_address(s.tokens[ring.stage]));
-  fence_async_shared();  // token rows came by cp.async, the matrix unit reads them through the other proxy
   wgmma_fence();
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    Wgmma<N>::rs(sum0, a0 + 4 * j, tokens + 2 * j, 1);
-    Wgmma<N>::rs(sum1, a1 + 4 * j, tokens + 2 * j, 1);
-  }
+  for (int j = 0; j < 4; ++j) Wgmma<N>::rs(sum, a + 4 * j, tokens + 2 * j, 1);
   wgmma_commit();
 }
 
 template <class Codec, int N, class S>
-__device__ __forceinline__ void main_loop_narrow(S& s, typename S::Ring& ring, int k_tiles, int group, int thread,
-                                                 float* sum0, float* sum1) {
-  uint32_t a0[16], a1[16], b0[16], b1[16];
+__device__ __forceinline__ void main_loop_narrow(S& s, typename S::Ring& ring, int k_tiles, int block, int thread,
+                                                 float* sum) {
+  uint32_t a[16], b[16];
   const bool leader = thread % 32 == 0;
-  decode_stage<Codec>(s, ring, group, thread, a0, a1);
+  decode_stage<Codec>(s, ring, block, thread, a);
   int k = k_tiles;  // even: hidden size and width are multiples of 128
   do {
     uint64_t* empty_a = &s.empty[ring.stage];
-    multiply_stage<N>(s, ring, sum0, sum1, a0, a1);
+    multiply_stage<N>(s, ring, sum, a);
     ring.advance();
     uint64_t* empty_b = &s.empty[ring.stage];
-    decode_stage<Codec>(s, ring, group, thread, b0, b1);
-    multiply_stage<N>(s, ring, sum0, sum1, b0, b1);
+    decode_stage<Codec>(s, ring, block, thread, b);
+    multiply_stage<N>(s, ring, sum, b);
     ring.advance();
     wgmma_wait<1>();
     if (leader) mbarrier_arrive(empty_a);
     k -= 2;
-    if (k > 0) decode_stage<Codec>(s, ring, group, thread, a0, a1);
+    if (k > 0) decode_stage<Codec>(s, ring, block, thread, a);
     wgmma_wait<0>();
     if (leader) mbarrier_arrive(empty_b);
   } while (k > 0);
@@ -276,33 +314,37 @@ __device__ __forceinline__ void main_loop_wide(S& s, typename S::Ring& ring, int
   } while (k > 0);
 }
 
-template <class Codec, int N, bool Overlap, class S>
+template <class Codec, class Tiles, int N, class S>
 __device__ __forceinline__ void run_piece(S& s, typename S::Ring& ring, const Work& work, const GroupedArgs& args, int group,
                                           int thread) {
   thread = opaque(thread);  // see opaque()
   group = opaque(group);
   const int k_tiles = (work.product == 0 ? args.d : args.width) / kTileK;
-
-  // Cleared here rather than by the first instruction, so that they have one definition a piece.
-  float sum0[N / 2], sum1[N / 2];
+  // Sums are cleared here rather than by the first instruction, so that they have one definition a piece.
+  if constexpr (Tiles::kGroups == 2) {
+    float sum0[N / 2], sum1[N / 2];
 #pragma unroll
-  for (int i = 0; i < N / 2; ++i) sum0[i] = sum1[i] = 0;
-  if constexpr (Overlap)
+    for (int i = 0; i < N / 2; ++i) sum0[i] = sum1[i] = 0;
     main_loop_wide<Codec, N>(s, ring, k_tiles, group, thread, sum0, sum1);
-  else
-    main_loop_narrow<Codec, N>(s, ring, k_tiles, group, thread, sum0, sum1);
-  finish_piece<N>(s, work, args, opaque(group), opaque(thread), sum0, sum1);
+    finish_piece<N>(s, work, args, opaque(group), opaque(thread), sum0, sum1);
+  } else {
+    float sum[N / 2];
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) sum[i] = 0;
+    main_loop_narrow<Codec, N>(s, ring, k_tiles, group, thread, sum);
+    finish_narrow<N>(s, work, args, opaque(group), opaque(thread), sum);
+  }
 }
 
 // One test after the other, not a switch, and kept from becoming one: with an indirect branch or nested branches ptxas
 // gives up keeping the sums in registers (C7512).
-template <class Codec, bool Overlap, class S, int... N>
+template <class Codec, class Tiles, class S, int... N>
 __device__ __forceinline__ void run_width(WidthList<N...>, S& s, typename S::Ring& ring, const Work& work,
                                           const GroupedArgs& args, int group, int thread) {
   int width = 0;
   ((width = width == 0 && work.n <= N ? N : width), ...);
   const auto run = [&]<int W>(std::integral_constant<int, W>) __attribute__((always_inline)) {
-    if (opaque(width) == W) run_piece<Codec, W, Overlap>(s, ring, work, args, group, thread);
+    if (opaque(width) == W) run_piece<Codec, Tiles, W>(s, ring, work, args, group, thread);
   };
   (run(std::integral_constant<int, N>{}), ...);
 }
@@ -315,7 +357,7 @@ __device__ __forceinline__ void consume(S& s, const GroupedArgs& args, int group
     mbarrier_wait(&s.work_full[queue.stage], queue.parity);
     const Work& work = s.work[queue.stage];  // read again after the main loop rather than kept in registers
     if (work.product < 0) return;
-    run_width<Codec, Tiles::kOverlapBlocks>(typename Tiles::Widths{}, s, ring, work, args, group, thread);
+    run_width<Codec, Tiles>(typename Tiles::Widths{}, s, ring, work, args, group, thread);
     __syncwarp();
     if (thread % 32 == 0) mbarrier_arrive(&s.work_empty[queue.stage]);
     queue.advance();
@@ -400,7 +442,7 @@ __device__ __forceinline__ void supply_tokens(S& s, const GroupedArgs& args, int
   // Rows 12 apart differ by 4 in the swizzle: two alternating destinations.
   const uint32_t to_even = first * 128 + ((chunk ^ (first & 7)) << 4);
   const uint32_t to_odd = first * 128 + ((chunk ^ ((first + 4) & 7)) << 4);
-  const int needed = 2 * (2 * args.width / kTileM);
+  const int needed = Tiles::kGroups * (2 * args.width / kTileM);
   while (true) {
     mbarrier_wait(&s.work_full[queue.stage], queue.parity);
     const Work& shared_work = s.work[queue.stage];
@@ -437,30 +479,30 @@ __device__ __forceinline__ void supply_tokens(S& s, const GroupedArgs& args, int
 }
 
 template <class Codec, class Tiles>
-__global__ void __launch_bounds__(kThreads, 1) grouped_kernel(const __grid_constant__ GroupedArgs args) {
+__global__ void __launch_bounds__((Tiles::kGroups + 1) * 128, 1) grouped_kernel(const __grid_constant__ GroupedArgs args) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& s = *reinterpret_cast<Shared<Codec, Tiles>*>(shared_bytes);
   if (threadIdx.x == 0) {
     for (int i = 0; i < s.kStages; ++i) {
       mbarrier_init(&s.full[i], 1 + kGatherThreads);
-      mbarrier_init(&s.empty[i], 8);
+      mbarrier_init(&s.empty[i], 4 * Tiles::kGroups);
     }
     for (int i = 0; i < kWork; ++i) {
       mbarrier_init(&s.work_full[i], 1);
-      mbarrier_init(&s.work_empty[i], 8 + kGatherThreads / 32);
+      mbarrier_init(&s.work_empty[i], 4 * Tiles::kGroups + kGatherThreads / 32);
     }
     mbarrier_init_fence();
   }
   __syncthreads();
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
-  if (group == 2) {
-    registers_give<56>();
+  if (group == Tiles::kGroups) {
+    registers_give<Tiles::kProducerRegisters>();
     if (thread == 0)
       supply_weights<Codec>(s, args);
     else if (thread >= 32)
       supply_tokens<Tiles>(s, args, thread - 32);
   } else {
-    registers_take<224>();
+    registers_take<Tiles::kConsumerRegisters>();
     consume<Codec, Tiles>(s, args, group, thread);
   }
 }
@@ -472,7 +514,7 @@ void launch_grouped(const GroupedArgs& args, int multiprocessors, cudaStream_t s
   static const cudaError_t prepared =
       cudaFuncSetAttribute(grouped_kernel<Codec, Tiles>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   HADAL_CUDA(prepared);
-  grouped_kernel<Codec, Tiles><<<multiprocessors, kThreads, kBytes, stream>>>(args);
+  grouped_kernel<Codec, Tiles><<<multiprocessors, (Tiles::kGroups + 1) * 128, kBytes, stream>>>(args);
   HADAL_CUDA_LAUNCHED("grouped_kernel");
 }
 

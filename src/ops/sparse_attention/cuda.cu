@@ -20,15 +20,15 @@ void sparse_attention(Context& base, const SparseAttentionArgs& args) {
     problem.selection = *args.selection;
   }
   problem.round_probabilities = context.numerics() != Numerics::fp32;
-  if (matrix_attention_takes(problem)) {
+  // Draft rows see every row of their segment besides the ring.
+  const int window_keys = args.ring.window + (args.bidirectional ? args.in->rows : 0);
+  const int most_keys = window_keys + (problem.has_entries ? static_cast<int>(args.selection->rows.cols) : 0);
+  if (matrix_attention_takes(problem, most_keys)) {
     Scratch scratch(context);
     matrix_attention(problem, scratch.get<float2>(static_cast<size_t>(args.out->rows) * (args.rope.dim / 2)),
                      context.multiprocessors(), context.stream());
     return;
   }
-  // Draft rows see every row of their segment besides the ring.
-  const int window_keys = args.ring.window + (args.bidirectional ? args.in->rows : 0);
-  const int most_keys = window_keys + (problem.has_entries ? static_cast<int>(args.selection->rows.cols) : 0);
   general_attention(problem, most_keys, context.stream());
 }
 

@@ -23,7 +23,7 @@ struct AttentionProblem {
 void general_attention(const AttentionProblem& problem, int most_keys, cudaStream_t stream);
 
 // 64 heads of 512 channels. One block works through whole queries.
-bool matrix_attention_takes(const AttentionProblem& problem);
+bool matrix_attention_takes(const AttentionProblem& problem, int most_keys);
 // rotations: scratch of out.rows * rope.dim / 2.
 void matrix_attention(AttentionProblem problem, float2* rotations, int multiprocessors, cudaStream_t stream);
 

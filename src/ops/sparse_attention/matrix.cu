@@ -21,6 +21,7 @@ namespace {
 constexpr int kHeads = 64;
 constexpr int kThreads = 512;
 constexpr int kProducers = 256;
+constexpr int kMostKeys = 768;  // a multiple of two tiles
 // 256 columns as two products of 128: with four warpgroups ptxas has 128 registers at entry and refuses wider ones.
 constexpr uint64_t kTwoSlabs = 2 * kSlabBytes / 16;
 constexpr float kLog2e = 1.4426950408889634f;
@@ -31,32 +32,51 @@ struct Shared {
   uint8_t probability[2][kSlabBytes];  // [head][key] of a tile
   float top[2][kHeads];                // largest score of a tile
   float total[2][kHeads];
-  float2 rotation[2][32];  // of two queries in turn, as is
-  int count[2];            // the number of keys
+  uint64_t row[2][kMostKeys];  // of two queries in turn; only the producers read it
+  float2 rotation[4][32];      // of four in turn: the consumers may be two queries behind
+  int count[4];
   uint64_t query_full, query_empty;
   uint64_t full[2][2], empty[2][2];  // [tile][half]
 };
 
 // ---- producers: warpgroups 2 and 3 -------------------------------------------------------------------------------------
-struct KeyRow {
-  const uint8_t* row;
-  RowKind kind;
-};
+// Stands for keys past the end of a list: expands to zeros. Whatever a tile held before might be NaN, and 0 times NaN too.
+__device__ __align__(16) const uint8_t kZeroEntry[kHeadDim / 2 + kHeadDim / 16] = {};
 
-__device__ __forceinline__ KeyRow key_row(const AttentionProblem& p, const KeyList& keys, int t, int32_t entry) {
-  if (t < keys.window_count()) return {window_row(p.args, keys, t), RowKind::window};
-  if (t < keys.count()) return {p.entries.rows + static_cast<int64_t>(entry) * p.entries.row_bytes, RowKind::entry};
-  return {nullptr, RowKind::none};
+// Where every key of a query lies, as an address with the kind in the top bit: written once a query, so that the threads
+// that expand rows hold no list in registers.
+// Keeps what depends on x from being computed once and held in registers for the whole kernel.
+__device__ __forceinline__ int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
 }
-__device__ __forceinline__ int32_t entry_of(const KeyList& keys, int t) {
-  const int i = t - keys.window_count();
-  return i >= 0 && i < keys.entry_count ? keys.entries[i] : 0;
+
+__device__ __forceinline__ void list_rows(Shared& s, const AttentionProblem& p, int query, int turn, int thread) {
+  thread = opaque(thread);
+  const KeyList keys = key_list(p.args, query, p.in, p.out, p.segments, p.has_entries ? &p.entries : nullptr, &p.selection);
+  const int window = keys.window_count(), count = keys.count();
+#pragma unroll 1
+  for (int t = thread; t < kMostKeys; t += kProducers) {
+    uint64_t row = reinterpret_cast<uint64_t>(kZeroEntry) | kIsEntry;
+    if (t < window)
+      row = reinterpret_cast<uint64_t>(window_row(p.args, keys, t));
+    else if (t < count)
+      row = reinterpret_cast<uint64_t>(p.entries.rows + static_cast<int64_t>(keys.entries[t - window]) * p.entries.row_bytes) | kIsEntry;
+    s.row[turn & 1][t] = row;
+  }
+  if (thread < p.args.rope.dim / 2) s.rotation[turn][thread] = __ldg(&p.rotations[query * (p.args.rope.dim / 2) + thread]);
+  if (thread == 0) s.count[turn] = count;
+}
+
+__device__ __forceinline__ PackedPart load_key(const Shared& s, int turn, int t, int half, int side) {
+  return load_part(s.row[turn & 1][t], half, side);
 }
 
 __device__ __forceinline__ void load_query(Shared& s, const AttentionProblem& p, int query, int thread) {
   const uint8_t* from = static_cast<const uint8_t*>(p.args.q.data) + static_cast<int64_t>(query) * kHeads * kHeadDim * 2;
   const uint32_t to = smem_address(s.query);
-#pragma unroll 8
+  thread = opaque(thread);
+#pragma unroll 4
   for (int i = thread; i < kHeads * kHeadDim / 8; i += kProducers) {
     const int head = i >> 6, chunk = i & 63;
     copy16_async(to + (chunk >> 3) * kSlabBytes + head * 128 + (((chunk & 7) ^ (head & 7)) << 4), from + i * 16);
@@ -76,17 +96,14 @@ __device__ __forceinline__ void produce(Shared& s, const AttentionProblem& p, in
     mbarrier_arrive(&s.full[tile][half]);
   };
   int turn = 0;
-  for (int query = blockIdx.x; query < p.out.rows; query += gridDim.x, turn ^= 1) {
-    const KeyList keys = key_list(p.args, query, p.in, p.out, p.segments, p.has_entries ? &p.entries : nullptr, &p.selection);
-    const int pairs = max((keys.count() + 2 * kTileKeys - 1) / (2 * kTileKeys), 1);
-    int32_t next0 = entry_of(keys, r), next1 = entry_of(keys, kTileKeys + r);
+  list_rows(s, p, blockIdx.x, 0, thread);
+  named_barrier(3, kProducers);
+  for (int query = blockIdx.x; query < p.out.rows; query += gridDim.x, turn = (turn + 1) & 3) {
+    const int pairs = max((s.count[turn] + 2 * kTileKeys - 1) / (2 * kTileKeys), 1);
     for (int pair = 0; pair < pairs; ++pair) {
       const int t0 = pair * 2 * kTileKeys + r, t1 = t0 + kTileKeys;
-      const KeyRow row0 = key_row(p, keys, t0, next0), row1 = key_row(p, keys, t1, next1);
-      next0 = entry_of(keys, t0 + 2 * kTileKeys);
-      next1 = entry_of(keys, t1 + 2 * kTileKeys);
       // In the order in which the consumers let halves go. What is read here is stored one step later.
-      PackedPart fresh = load_part(row0.row, row0.kind, 0, side);
+      PackedPart fresh = load_key(s, turn, t0, 0, side);
       if (have) {
         flush(0, 1);
         pair_parity ^= 1;
@@ -94,22 +111,22 @@ __device__ __forceinline__ void produce(Shared& s, const AttentionProblem& p, in
       if (pair == 0) {
         mbarrier_wait(&s.query_empty, query_parity);
         query_parity ^= 1;
-        if (thread < p.args.rope.dim / 2) s.rotation[turn][thread] = __ldg(&p.rotations[query * (p.args.rope.dim / 2) + thread]);
-        if (thread == 0) s.count[turn] = keys.count();
         load_query(s, p, query, thread);
       }
       waiting = fresh;
-      fresh = load_part(row1.row, row1.kind, 1, side);
+      fresh = load_key(s, turn, t1, 1, side);
       flush(0, 0);
       waiting = fresh;
-      fresh = load_part(row1.row, row1.kind, 0, side);
+      fresh = load_key(s, turn, t1, 0, side);
       flush(1, 1);
       waiting = fresh;
-      fresh = load_part(row0.row, row0.kind, 1, side);
+      fresh = load_key(s, turn, t0, 1, side);
       flush(1, 0);
       waiting = fresh;
       have = true;
+      if (pair == pairs - 1 && query + gridDim.x < p.out.rows) list_rows(s, p, query + gridDim.x, (turn + 1) & 3, thread);
     }
+    named_barrier(3, kProducers);
   }
   if (have) flush(0, 1);
 }
@@ -141,7 +158,7 @@ __device__ __forceinline__ void consume(Shared& s, const AttentionProblem& p, in
   const uint64_t other_probability = k_major_descriptor(smem_address(s.probability[group ^ 1]));
   uint32_t parity = 0, query_parity = 0;
   int turn = 0;
-  for (int q = blockIdx.x; q < p.out.rows; q += gridDim.x, turn ^= 1) {
+  for (int q = blockIdx.x; q < p.out.rows; q += gridDim.x, turn = (turn + 1) & 3) {
     float sum[128], top[2] = {-1e30f, -1e30f}, total[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < 128; ++i) sum[i] = 0;
@@ -289,18 +306,19 @@ __global__ void __launch_bounds__(kThreads, 1) matrix_kernel(const __grid_consta
   __syncthreads();
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
   if (group >= 2) {
-    registers_give<56>();
+    registers_give<64>();
     produce(s, p, threadIdx.x - 256);
   } else {
-    registers_take<200>();
+    registers_take<192>();
     consume(s, p, group, thread);
   }
 }
 
 }  // namespace
 
-bool matrix_attention_takes(const AttentionProblem& p) {
-  return p.args.heads == kHeads && p.args.head_dim == kHeadDim && p.args.rope.dim <= 64 && p.round_probabilities;
+bool matrix_attention_takes(const AttentionProblem& p, int most_keys) {
+  return p.args.heads == kHeads && p.args.head_dim == kHeadDim && p.args.rope.dim <= 64 && p.round_probabilities &&
+         most_keys <= kMostKeys;
 }
 
 void matrix_attention(AttentionProblem p, float2* rotations, int multiprocessors, cudaStream_t stream) {

@@ -1,0 +1,205 @@
+// Sparse attention on one GPU at the release's shapes: 64 heads of 512, window 128, 512 selected rows of 65,536.
+// Checks sampled rows against float64 from the packed rows, equal bits in a second run and for a row alone; then times.
+#include <memory>
+#include <numeric>
+
+#include "base/row_format.h"
+#include "bench.cuh"
+#include "ops/sparse_attention/kernels.h"
+
+namespace hadal::bench {
+namespace {
+
+using namespace hadal::cuda;
+
+constexpr int kHeads = 64, kDim = 512, kWindow = 128, kTopK = 512, kRope = 64;
+constexpr int kWindowBytes = 528, kEntryBytes = 288;
+
+// Window rows: E4M3 codes of magnitude 2^-3 to 2^4 with scales 2^-7 to 2^-4. Entries: any E2M1 code, E4M3 scales near 1/8.
+__global__ void fill_rows(uint8_t* out, size_t rows, int row_bytes, uint64_t seed) {
+  for (size_t i = blockIdx.x * size_t{256} + threadIdx.x; i < rows * row_bytes; i += size_t{256} * gridDim.x) {
+    const uint64_t u = mix(seed * 7919 + i);
+    const int at = static_cast<int>(i % row_bytes);
+    if (row_bytes == kWindowBytes)
+      out[i] = at < kDim ? static_cast<uint8_t>((u & 0x80) | (0x20 + (u >> 8) % 0x30)) : static_cast<uint8_t>(120 + u % 3);
+    else
+      out[i] = at < kDim / 2 ? static_cast<uint8_t>(u) : static_cast<uint8_t>(0x1c + u % 12);
+  }
+}
+
+// Queries in segments: `segments` requests with `rows` / `segments` rows each, at position `first`.
+struct Step {
+  Step(int row_count, int segment_count, int entry_count, uint64_t seed)
+      : rows(row_count), segments(segment_count), q(size_t{1} * rows * kHeads * kDim), o(size_t{1} * rows * kHeads * kDim),
+        latent(size_t{1} * rows * kWindowBytes), ring(size_t{1} * segments * kWindow * kWindowBytes), sink(kHeads),
+        inv_freq(kRope / 2), rotations(size_t{1} * rows * kRope / 2) {
+    fill_bf16(q.get(), size_t{1} * rows * kHeads * kDim, seed, 6.0f);
+    fill_rows<<<512, 256>>>(latent.get(), rows, kWindowBytes, seed + 1);
+    fill_rows<<<512, 256>>>(ring.get(), size_t{1} * segments * kWindow, kWindowBytes, seed + 2);
+    const int each = rows / segments;
+    std::vector<int32_t> position, segment, step_row(rows), begin, slot(segments), first(segments, 100000);
+    for (int s = 0; s < segments; ++s) {
+      begin.push_back(s * each);
+      for (int r = 0; r < each; ++r) position.push_back(first[s] + r), segment.push_back(s);
+    }
+    begin.push_back(rows);
+    std::iota(slot.begin(), slot.end(), 0);
+    std::iota(step_row.begin(), step_row.end(), 0);
+    std::vector<float> sinks(kHeads), freq(kRope / 2);
+    for (int h = 0; h < kHeads; ++h) sinks[h] = gaussian(seed, h);
+    for (int i = 0; i < kRope / 2; ++i) freq[i] = std::pow(160000.0f, -2.0f * static_cast<float>(i) / kRope);
+    const auto keep = [&](const std::vector<int32_t>& v) {
+      arrays.push_back(std::make_unique<DeviceArray<int32_t>>(v));
+      return arrays.back()->get();
+    };
+    HADAL_CUDA(cudaMemcpy(sink.get(), sinks.data(), sinks.size() * 4, cudaMemcpyHostToDevice));
+    HADAL_CUDA(cudaMemcpy(inv_freq.get(), freq.data(), freq.size() * 4, cudaMemcpyHostToDevice));
+    p.in = p.out = {rows, keep(position), keep(segment), keep(step_row), keep(begin)};
+    p.segments = {segments, keep(first), keep(slot), nullptr, 0};
+    p.args.heads = kHeads;
+    p.args.head_dim = kDim;
+    p.args.scale = 1.0f / std::sqrt(512.0f);
+    p.args.rope = {inv_freq.get(), kRope};
+    p.args.sink = sink.get();
+    p.args.q = {q.get(), DType::bf16, rows, kHeads * kDim};
+    p.args.o = {o.get(), DType::bf16, rows, kHeads * kDim};
+    p.args.latent = {latent.get(), DType::u8, rows, kWindowBytes};
+    p.args.ring = {ring.get(), kWindowBytes, kWindow};
+    if (entry_count > 0) {
+      entries = std::make_unique<DeviceArray<uint8_t>>(size_t{1} * entry_count * kEntryBytes);
+      fill_rows<<<2048, 256>>>(entries->get(), entry_count, kEntryBytes, 9);
+      std::vector<int32_t> list;
+      for (int r = 0; r < rows; ++r)  // one random row out of each 1/512th: ascending and different
+        for (int k = 0; k < kTopK; ++k) {
+          const int stride = entry_count / kTopK;
+          list.push_back(k * stride + static_cast<int>(mix(seed * 31 + r * 1000 + k) % stride));
+        }
+      p.has_entries = true;
+      p.entries = {entries->get(), kEntryBytes, 64};
+      p.selection.rows = {keep(list), DType::i32, rows, kTopK};
+      p.selection.count = {keep(std::vector<int32_t>(rows, kTopK)), DType::i32, rows, 1};
+    }
+    HADAL_CUDA(cudaDeviceSynchronize());
+  }
+  void matrix(cudaStream_t s) { matrix_attention(p, rotations.get(), 132, s); }
+  void general(cudaStream_t s) { general_attention(p, kWindow + kTopK, s); }
+
+  int rows, segments;
+  DeviceArray<uint16_t> q, o;
+  DeviceArray<uint8_t> latent, ring;
+  DeviceArray<float> sink, inv_freq;
+  DeviceArray<float2> rotations;
+  std::unique_ptr<DeviceArray<uint8_t>> entries;
+  std::vector<std::unique_ptr<DeviceArray<int32_t>>> arrays;
+  AttentionProblem p;
+};
+
+// One query in float64 on the host (one segment).
+std::vector<double> reference(Step& step, int r) {
+  const auto q = step.q.host(size_t{1} * r * kHeads * kDim, size_t{1} * kHeads * kDim);
+  const auto sink = step.sink.host();
+  const auto freq = step.inv_freq.host();
+  const int first = 100000, position = first + r;
+  std::vector<std::vector<float>> keys;
+  const auto add = [&](RowFormat format, const uint8_t* device, int bytes) {
+    const auto row = read_device(device, bytes);
+    keys.emplace_back(kDim);
+    unpack_row(format, row.data(), kDim, keys.back().data());
+  };
+  for (int p = position - kWindow + 1; p <= position; ++p)
+    add(RowFormat::fp8_ue8m0_32,
+        p >= first ? step.latent.get() + size_t{1} * (p - first) * kWindowBytes : step.ring.get() + p % kWindow * kWindowBytes,
+        kWindowBytes);
+  if (step.p.has_entries)
+    for (const int32_t e : read_device(step.p.selection.rows.i32(r), kTopK))
+      add(RowFormat::fp4_e4m3_16, step.entries->get() + size_t{1} * e * kEntryBytes, kEntryBytes);
+  std::vector<double> out(size_t{1} * kHeads * kDim);
+  for (int h = 0; h < kHeads; ++h) {
+    std::vector<double> score;
+    double top = -1e30, z = 0;
+    for (const auto& k : keys) {
+      double s = 0;
+      for (int c = 0; c < kDim; ++c) s += bf16_value(q[h * kDim + c]) * static_cast<double>(k[c]);
+      score.push_back(s * step.p.args.scale);
+      top = std::max(top, score.back());
+    }
+    double* o = out.data() + h * kDim;
+    for (size_t t = 0; t < keys.size(); ++t) {
+      const double e = std::exp(score[t] - top);
+      z += e;
+      for (int c = 0; c < kDim; ++c) o[c] += e * keys[t][c];
+    }
+    z += std::exp(sink[h] - top);
+    for (int c = 0; c < kDim; ++c) o[c] /= z;
+    for (int i = 0; i < kRope / 2; ++i) {
+      const double angle = static_cast<float>(position) * freq[i];
+      double& a = o[kDim - kRope + 2 * i];
+      double& b = o[kDim - kRope + 2 * i + 1];
+      const double re = a * std::cos(angle) + b * std::sin(angle);
+      b = b * std::cos(angle) - a * std::sin(angle);
+      a = re;
+    }
+  }
+  return out;
+}
+
+void check(const char* name, Step& step) {
+  for (const bool matrix : {true, false}) {
+    step.o.poison();
+    matrix ? step.matrix(nullptr) : step.general(nullptr);
+    HADAL_CUDA(cudaDeviceSynchronize());
+    std::vector<double> have, want;
+    for (const int r : {0, 1, 77, step.rows / 2, step.rows - 1}) {
+      if (r >= step.rows) continue;
+      const auto w = reference(step, r);
+      want.insert(want.end(), w.begin(), w.end());
+      for (const uint16_t v : step.o.host(size_t{1} * r * kHeads * kDim, size_t{1} * kHeads * kDim)) have.push_back(bf16_value(v));
+    }
+    std::printf("check %s %s: error %.2e, first values %g %g, last %g %g\n", name, matrix ? "matrix" : "general",
+                error_norm(have, want), have[0], want[0], have.back(), want.back());
+  }
+  step.matrix(nullptr);
+  HADAL_CUDA(cudaDeviceSynchronize());
+  const auto first = step.o.host();
+  step.o.poison();
+  step.matrix(nullptr);
+  HADAL_CUDA(cudaDeviceSynchronize());
+  const auto second = step.o.host();
+  size_t different = 0;
+  for (size_t i = 0; i < first.size(); ++i) different += first[i] != second[i];
+  std::printf("check %s: %zu of %zu values differ in a second run\n", name, different, first.size());
+  std::fflush(stdout);
+}
+
+void time_case(const char* name, int rows, int segments, int entries) {
+  std::vector<std::unique_ptr<Step>> steps;
+  const int sets = rows >= 1024 ? 2 : 8;
+  for (int i = 0; i < sets; ++i) steps.push_back(std::make_unique<Step>(rows, segments, entries, 40 + i));
+  const double keys = kWindow + (entries ? kTopK : 0);
+  const double flops = 4.0 * rows * kHeads * kDim * keys, bytes = 4.0 * rows * kHeads * kDim;
+  const Time t = time_graph(sets, [&](cudaStream_t s, int i) { steps[i]->matrix(s); });
+  report("sparse_attention", name, t, flops, bytes, std::max(flops / 790e9, bytes / 4.3e9));
+}
+
+int run() {
+  {
+    Step step(200, 1, 65536, 1);
+    check("640 keys", step);
+    Step window(200, 1, 0, 2);
+    check("window", window);
+  }
+  time_case("T=4096 n=65536 keys=640", 4096, 1, 65536);
+  time_case("T=4096 n=131072 keys=640", 4096, 1, 131072);
+  time_case("T=256 n=65536 keys=640", 256, 1, 65536);
+  time_case("T=4096 window only", 4096, 1, 0);
+  time_case("T=256 window only", 256, 1, 0);
+  time_case("decode B=128", 128, 128, 65536);
+  time_case("decode B=32", 32, 32, 65536);
+  time_case("decode B=1", 1, 1, 65536);
+  return 0;
+}
+
+}  // namespace
+}  // namespace hadal::bench
+
+int main() { return hadal::bench::run(); }
