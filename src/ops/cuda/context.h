@@ -24,6 +24,7 @@ struct ContextOptions {
 class CudaContext final : public Context {
  public:
   explicit CudaContext(const ContextOptions& options);
+  explicit CudaContext(Numerics numerics, int device = 0) : CudaContext(ContextOptions{.numerics = numerics, .device = device}) {}
   ~CudaContext() override;
 
   // The CUDA context behind `context`, its device made current for this thread. Every operator starts with it.
@@ -104,3 +105,7 @@ class Scratch : public StepScratch {
 };
 
 }  // namespace hadal::cuda
+
+namespace hadal {
+using cuda::CudaContext;
+}

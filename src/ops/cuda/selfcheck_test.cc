@@ -13,19 +13,19 @@ void expect_none(const std::vector<std::string>& failures) {
 
 TEST(CudaSelfcheck, CodecsGiveTheBitsOfTheCpu) {
   if (!unavailable_reason().empty()) GTEST_SKIP() << unavailable_reason();
-  CudaContext context({});
+  CudaContext context(Numerics::bf16);
   expect_none(check_codecs(context));
 }
 
 TEST(CudaSelfcheck, RowsDoNotDependOnTheirNumber) {
   if (!unavailable_reason().empty()) GTEST_SKIP() << unavailable_reason();
-  CudaContext context({});
+  CudaContext context(Numerics::bf16);
   expect_none(check_row_invariance(context));
 }
 
 TEST(CudaContext, SaysWhyItCannotStart) {
   if (unavailable_reason().empty()) GTEST_SKIP() << "there is a GPU";
-  EXPECT_THROW(CudaContext({}), std::runtime_error);
+  EXPECT_THROW(CudaContext(Numerics::bf16), std::runtime_error);
   EXPECT_EQ(device_count(), 0);
 }
 
