@@ -177,7 +177,7 @@ def talk(a):
         last = max(k for k, p in enumerate(pieces) if p[1])
         prompts.append((f"grammar {i}", pieces[:last]))
     steps, tokens, t0 = 0, 0, time.time()
-    per, well_formed, calls_made = [], 0, 0
+    per = []
     for name, pieces in prompts:
         text = "".join(p[0] for p in pieces)
         new, passes = generate(model, draft, tok.encode(text, add_special_tokens=False).ids, a.limit)

@@ -1,6 +1,6 @@
 """Short stories: a cast, a plot of sentence choices, a moral; and questions about what was told."""
 import words as W
-from grammar import a, fill, lines, listing
+from grammar import a, fill, lines
 
 OPEN = ["[Once upon a time|One day|Long ago|Once], there was {a_adj} {kind} {called} {name}.",
         "{name} was {a_virtue} {kind} who lived [near|by|close to] the {place}.",
