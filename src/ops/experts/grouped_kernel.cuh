@@ -1,7 +1,7 @@
 // Grouped gate/up product, SwiGLU and down product of all local experts in one persistent launch.
 //
 // Weights are the M side of the matrix instruction, decoded from 4 or 8 bits in registers; rows (tokens) are the N side, in
-// shared memory. One block a multiprocessor, 384 threads:
+// shared memory. One block a multiprocessor. With wide tiles:
 //   warpgroups 0, 1   each two blocks of 64 weight rows x up to 152 tokens. While one block's products run, the
 //                     other block's weights are decoded, so the matrix unit never waits for the decoding.
 //   warpgroup 2       warp 0 takes work and streams packed weights with bulk copies; warps 1-3 gather token rows in
