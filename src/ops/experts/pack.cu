@@ -105,6 +105,7 @@ void pack(const Source& source, int rows, void* out, cudaStream_t stream) {
     pack_kernel<Fp8Codec><<<tiles, 128, 0, stream>>>(source, scales, bytes);
   else
     pack_kernel<Mxfp4Codec><<<tiles, 128, 0, stream>>>(source, scales, bytes);
+  HADAL_CUDA_LAUNCHED("packing of experts");
 }
 
 int tile_bytes_of(const FeedForward& w) {
