@@ -48,7 +48,9 @@ echo
 
 step "Done"
 say "What to try next:"
-say "  $hadal --help                     every subcommand; details in docs/command-line.md"
-say "  $hadal inspect $model    what a checkpoint holds"
-say "  scripts/test.sh                                all tests that need no GPU"
-say "  sudo make install                              into /usr/local"
+printf '      %-48s %s\n' \
+  "$hadal --help" "every subcommand; details in docs/command-line.md" \
+  "$hadal inspect $model" "what a checkpoint holds" \
+  "$hadal bench roof" "what this machine can do" \
+  "scripts/test.sh" "all tests that need no GPU" \
+  "sudo make install" "into /usr/local"
