@@ -1,6 +1,8 @@
 // The operators of a backend. The model is written once over this table; a backend fills it.
 #pragma once
 
+#include <span>
+
 #include "ops/attention_input/attention_input.h"
 #include "ops/attention_output/attention_output.h"
 #include "ops/cache_commit/cache_commit.h"
@@ -48,6 +50,15 @@ struct Operators {
 #undef HADAL_POINTER
   // Makes the backend's own layout of an uploaded weight (Weight::packed); null where published bytes are read in place.
   void (*prepare_weight)(Context&, Weight&) = nullptr;
+
+  // How a model's weights, given as published bytes in host memory, come to lie where the operators read them: for one
+  // weight, and for the routed experts of one layer (all of one shape), whose matrices are packed together. Where the
+  // backend has a layout of its own, only that is kept, and `data` and `scale` are null afterwards. Null: the published
+  // bytes are read in place.
+  void (*load_weight)(Context&, Weight&) = nullptr;
+  void (*load_experts)(Context&, std::span<FeedForward>) = nullptr;
+  // Bytes of weights that still fit; null where they are read in place.
+  size_t (*weight_room)(Context&) = nullptr;
 };
 
 const Operators& reference_operators();

@@ -16,7 +16,7 @@ struct Model::Published {
 };
 
 Model::Model(const Checkpoint& checkpoint, Context& context, const Operators& operators)
-    : config_(checkpoint.config()), context_(context), op_(operators), weights_(bind_weights(checkpoint, context)) {
+    : config_(checkpoint.config()), context_(context), op_(operators), weights_(bind_weights(checkpoint, context, operators)) {
   const auto place = [&](const std::vector<float>& v) {
     return static_cast<const float*>(context.place_weight(v.data(), v.size() * sizeof(float)));
   };

@@ -24,18 +24,43 @@ void check_scales(const TensorView& scale, uint8_t largest) {
            bytes[i], i, bytes[i] == 255 ? "is NaN" : "overflows", largest);
 }
 
+// Fails before hours of loading rather than in the middle.
+void check_room(const Checkpoint& checkpoint, Context& context, const Operators& operators) {
+  if (operators.weight_room == nullptr) return;
+  size_t tables = 0, experts = 0, rest = 0;
+  for (const ExpectedTensor& t : v41_inventory(checkpoint.config())) {
+    const bool expert = t.part == V41Part::routed_expert || t.part == V41Part::draft_expert;
+    (t.part == V41Part::engram_table ? tables : expert ? experts : rest) += t.bytes();
+  }
+  const size_t room = operators.weight_room(context);
+  if (tables + experts + rest <= room) return;
+  const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  fail(ErrorKind::out_of_memory,
+       "{}: the weights have {:.1f} GiB (Engram tables {:.1f}, experts {:.1f}, the rest {:.1f}), the device has room for "
+       "{:.1f} GiB, and the {} backend reads no table or expert from host memory yet; --device cpu reads the files in place",
+       checkpoint.directory().string(), gib(tables + experts + rest), gib(tables), gib(experts), gib(rest), gib(room),
+       operators.backend);
+}
 
 class Binder {
  public:
-  Binder(const Checkpoint& checkpoint, Context& context) : checkpoint_(checkpoint), context_(context) {}
+  Binder(const Checkpoint& checkpoint, Context& context, const Operators& operators)
+      : checkpoint_(checkpoint), context_(context), operators_(operators) {}
 
   // X.weight with X.scale when its dtype has one.
-  Weight matrix(const std::string& name, bool check = true) const {
+  Weight matrix(const std::string& name) const {
+    Weight weight = published(name, true);
+    if (operators_.load_weight != nullptr) operators_.load_weight(context_, weight);
+    return weight;
+  }
+
+  // As it lies in the checkpoint, in host memory.
+  Weight published(const std::string& name, bool check) const {
     const TensorView& w = checkpoint_.tensor(name + ".weight");
     Weight weight;
     weight.n = static_cast<int>(w.shape.at(0));
     weight.k = static_cast<int>(w.shape.at(1));
-    weight.data = place(w);
+    weight.data = w.data;
     switch (w.type) {
       case TensorType::bf16: weight.format = WeightFormat::bf16; return weight;
       case TensorType::f32: weight.format = WeightFormat::f32; return weight;
@@ -48,34 +73,49 @@ class Binder {
     }
     const TensorView& s = checkpoint_.tensor(name + ".scale");
     if (check) check_scales(s, weight.format == WeightFormat::mxfp4 ? kMaxFp4Scale : kMaxFp8Scale);
-    weight.scale = static_cast<const uint8_t*>(place(s));
+    weight.scale = reinterpret_cast<const uint8_t*>(s.data);
     return weight;
   }
 
   template <typename T>
   const T* vector(const std::string& name) const {
-    return static_cast<const T*>(place(checkpoint_.tensor(name)));
+    const TensorView& t = checkpoint_.tensor(name);
+    return static_cast<const T*>(context_.place_weight(t.data, t.bytes));
   }
 
-  FeedForward feed_forward(const std::string& prefix, bool check = true) const {
-    return {matrix(prefix + "w1", check), matrix(prefix + "w3", check), matrix(prefix + "w2", check)};
+  FeedForward feed_forward(const std::string& prefix) const {
+    return {matrix(prefix + "w1"), matrix(prefix + "w3"), matrix(prefix + "w2")};
+  }
+
+  // The routed experts of one layer; `checked` says whether their scales were.
+  std::vector<FeedForward> experts(const std::string& prefix, int count, bool& checked) const {
+    // Loading reads all bytes anyway; in place, scales are read when an expert is first used.
+    checked = operators_.load_experts != nullptr;
+    std::vector<FeedForward> list;
+    for (int e = 0; e < count; ++e) {
+      const auto part = [&](const char* w) { return published(fmt::format("{}{}.{}", prefix, e, w), checked); };
+      list.push_back({part("w1"), part("w3"), part("w2")});
+    }
+    if (operators_.load_experts != nullptr) operators_.load_experts(context_, list);
+    return list;
   }
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
 
  private:
-  const void* place(const TensorView& t) const { return context_.place_weight(t.data, t.bytes); }
-
   const Checkpoint& checkpoint_;
   Context& context_;
+  const Operators& operators_;
 };
 
-// Experts as they lie in the mapped file.
-class MappedExperts : public ExpertStore {
+// Experts in place in the mapped file, or where the backend has loaded them.
+class Experts : public ExpertStore {
  public:
-  MappedExperts(const Binder& binder, const std::string& prefix, int count)
+  Experts(const Binder& binder, const std::string& prefix, int count)
       : checkpoint_(binder.checkpoint()), prefix_(prefix), checked_(static_cast<size_t>(count)) {
-    for (int e = 0; e < count; ++e) experts_.push_back(binder.feed_forward(fmt::format("{}{}.", prefix, e), false));
+    bool checked = false;
+    experts_ = binder.experts(prefix, count, checked);
+    for (std::atomic<bool>& c : checked_) c.store(checked, std::memory_order_relaxed);
   }
 
   int count() const override { return static_cast<int>(experts_.size()); }
@@ -123,16 +163,17 @@ BlockWeights bind_block(const Binder& b, const std::string& p, int experts) {
   m.gate = b.matrix(p + "ffn.gate");
   m.bias = b.vector<float>(p + "ffn.gate.bias");
   m.bias_vl = b.vector<float>(p + "ffn.gate.bias_vl");
-  m.experts = std::make_unique<MappedExperts>(b, p + "ffn.experts.", experts);
+  m.experts = std::make_unique<Experts>(b, p + "ffn.experts.", experts);
   m.shared = b.feed_forward(p + "ffn.shared_experts.");
   return w;
 }
 
 }  // namespace
 
-ModelWeights bind_weights(const Checkpoint& checkpoint, Context& context) {
+ModelWeights bind_weights(const Checkpoint& checkpoint, Context& context, const Operators& operators) {
+  check_room(checkpoint, context, operators);
   const V41Config& c = checkpoint.config();
-  const Binder b(checkpoint, context);
+  const Binder b(checkpoint, context, operators);
   ModelWeights w;
   w.embed = b.matrix("embed");
   w.head = b.matrix("head");

@@ -92,7 +92,7 @@ void linear(CudaContext& context, const LinearArgs& a) {
   // By the shape alone, never by the number of rows.
   const bool any = w.k % lane != 0 || a.x_stride % 8 != 0;
   HADAL_CUDA_CHECK(a.groups > 0 && w.n % a.groups == 0);
-  HADAL_CUDA_CHECK(a.x != nullptr && w.data != nullptr && (a.y != nullptr) != (a.y_f32 != nullptr));
+  HADAL_CUDA_CHECK(a.x != nullptr && w && (a.y != nullptr) != (a.y_f32 != nullptr));
   HADAL_CUDA_CHECK(any || (reinterpret_cast<uintptr_t>(w.data) | reinterpret_cast<uintptr_t>(a.x)) % 16 == 0);
 
   Scratch scratch(context);

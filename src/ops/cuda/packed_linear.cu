@@ -51,16 +51,15 @@ bool can_pack(const Weight& w) {
   return w.format == WeightFormat::fp8_block32 && w.data != nullptr && w.n % 256 == 0 && w.k % 64 == 0;
 }
 
-void pack_linear(CudaContext& context, Weight& w) {
-  const int64_t tiles = tile_bytes(w);
-  const size_t bytes = static_cast<size_t>(tiles) + static_cast<size_t>(w.n) * sizeof(float);
-  auto* packed = static_cast<uint8_t*>(context.is_placed(w.data) ? context.allocate("packed weights", bytes) : context.allocate_step(bytes));
-  auto* row_scale = reinterpret_cast<float*>(packed + tiles);
+size_t packed_bytes(const Weight& w) { return static_cast<size_t>(tile_bytes(w)) + static_cast<size_t>(w.n) * sizeof(float); }
+
+void pack_linear(CudaContext& context, const Weight& w, void* to) {
+  auto* packed = static_cast<uint8_t*>(to);
+  auto* row_scale = reinterpret_cast<float*>(packed + tile_bytes(w));
   row_scale_kernel<<<w.n / 32, 32, 0, context.stream()>>>(w.scale, w.n, w.k / 32, row_scale);
   HADAL_CUDA_LAUNCHED("row scales");
   pack_kernel<<<w.n / 64 * (w.k / 64), 128, 0, context.stream()>>>(static_cast<const uint8_t*>(w.data), w.scale, w.k, row_scale, packed);
   HADAL_CUDA_LAUNCHED("pack");
-  w.packed = packed;
 }
 
 void locate_packed(const Weight& w, PackedProblem& p) {

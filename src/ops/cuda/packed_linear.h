@@ -9,8 +9,9 @@ namespace hadal::cuda {
 
 // FP8 blocks, n a multiple of 256, k a multiple of 64.
 bool can_pack(const Weight& weight);
-// Sets weight.packed. The copy lives as long as the published bytes: with the context, or in step memory with the step.
-void pack_linear(CudaContext& context, Weight& weight);
+size_t packed_bytes(const Weight& weight);
+// Packs published bytes that lie on the device into `packed`, aligned to 256 bytes; they are not read afterwards.
+void pack_linear(CudaContext& context, const Weight& weight, void* packed);
 
 struct PackedProblem {
   const uint16_t* x;

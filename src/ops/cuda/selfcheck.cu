@@ -128,7 +128,9 @@ void check_packed(CudaContext& context, LinearArgs a, int most, std::vector<std:
   a.y = scratch.get<uint16_t>(static_cast<size_t>(most) * n);
   linear(context, a);
   const auto want = download(context, a.y, static_cast<size_t>(most) * n);
-  pack_linear(context, a.w);
+  void* packed = context.allocate_step(packed_bytes(a.w));
+  pack_linear(context, a.w, packed);
+  a.w.packed = packed;
   std::vector<uint16_t> first;
   for (const int rows : {most, 1, 7, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 136, 137, 256}) {
     a.rows = rows;
