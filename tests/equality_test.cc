@@ -11,7 +11,7 @@ namespace hadal {
 namespace {
 
 std::vector<int32_t> prompt_of(const std::string& set, int n) {
-  std::vector<int32_t> ids = GoldenFile(golden_directory(set) / "logits.safetensors").i32("n300.ids");
+  std::vector<int32_t> ids = golden_ids(set);
   ids.resize(static_cast<size_t>(n));
   return ids;
 }
@@ -74,14 +74,27 @@ std::vector<float> step(deepseek_v41::Model& model, RequestState& state, std::sp
   return logits;
 }
 
-class Equality : public testing::TestWithParam<Numerics> {};
+class Equality : public testing::TestWithParam<std::tuple<Backend, Numerics>> {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = unavailable_reason(backend()); !reason.empty()) GTEST_SKIP() << reason;
+  }
+  static Backend backend() { return std::get<0>(GetParam()); }
+  static Numerics numerics() { return std::get<1>(GetParam()); }
+  // A GPU has other kernels for released shapes.
+  static std::vector<std::string> sets() {
+    return backend() == Backend::cuda ? std::vector<std::string>{"v41-a", "v41-c", "synthetic"}
+                                      : std::vector<std::string>{"v41-a", "v41-c"};
+  }
+};
 
 TEST_P(Equality, EveryChunkingAndThreadCount) {
-  for (const std::string set : {"v41-a", "v41-c"}) {
+  for (const std::string& set : sets()) {
     const std::vector<int32_t> ids = prompt_of(set, 150);
     std::vector<float> want;
-    for (const int threads : {2, 1, 4}) {
-      GoldenModel golden(set, Backend::cpu, GetParam(), threads);
+    const std::vector<int> thread_counts = backend() == Backend::cpu ? std::vector{2, 1, 4} : std::vector{2};
+    for (const int threads : thread_counts) {
+      GoldenModel golden(set, backend(), numerics(), threads);
       for (const int chunk : {150, 1, 2, 3, 7, 64, 149}) {
         const std::vector<float> got = golden.logits(ids, chunk);
         if (want.empty()) want = got;
@@ -92,8 +105,8 @@ TEST_P(Equality, EveryChunkingAndThreadCount) {
 }
 
 TEST_P(Equality, ExactPrefillIsFullPrefill) {
-  for (const std::string set : {"v41-a", "v41-c"}) {
-    GoldenModel golden(set, Backend::cpu, GetParam());
+  for (const std::string& set : sets()) {
+    GoldenModel golden(set, backend(), numerics());
     const int vocab = golden.model.config().vocab_size;
     for (const int n : {1, 8, 9, 30, 40, 129, 300}) {
       const std::vector<int32_t> ids = prompt_of(set, n);
@@ -109,7 +122,7 @@ TEST_P(Equality, ExactPrefillIsFullPrefill) {
 
 // After an exact prefill the state serves decoding and a second turn as after a full one.
 TEST_P(Equality, ExactPrefillLeavesTheSameFuture) {
-  GoldenModel golden("v41-a", Backend::cpu, GetParam());
+  GoldenModel golden("v41-a", backend(), numerics());
   const std::vector<int32_t> ids = prompt_of("v41-a", 300);
   std::vector<std::vector<float>> futures;
   for (const PrefillMode mode : {PrefillMode::full, PrefillMode::exact}) {
@@ -155,11 +168,12 @@ TEST(Bounded, IsAnApproximationWithABound) {
 
 // A batch of ragged requests: prefill chunks beside decode rows.
 TEST_P(Equality, EveryBatch) {
-  GoldenModel golden("v41-a", Backend::cpu, GetParam());
+  const std::string set = sets().back() == "synthetic" ? "synthetic" : "v41-a";
+  GoldenModel golden(set, backend(), numerics());
   deepseek_v41::Model& model = golden.model;
   Context& context = *golden.context;
   const int vocab = model.config().vocab_size;
-  const std::vector<int32_t> ids = prompt_of("v41-a", 120);
+  const std::vector<int32_t> ids = prompt_of(set, 120);
   const auto alone = [&](int begin, int n) {
     return last_row(golden.logits(std::span(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(n)), 512), vocab);
   };
@@ -200,15 +214,19 @@ TEST_P(Equality, EveryBatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Equality, testing::Values(Numerics::fp32, Numerics::bf16, Numerics::official),
-                         [](const auto& parameter) { return std::string(to_string(parameter.param)); });
+INSTANTIATE_TEST_SUITE_P(Modes, Equality,
+                         testing::Values(std::tuple(Backend::cpu, Numerics::fp32), std::tuple(Backend::cpu, Numerics::bf16),
+                                         std::tuple(Backend::cpu, Numerics::official),
+                                         std::tuple(Backend::cuda, Numerics::bf16),
+                                         std::tuple(Backend::cuda, Numerics::official)),
+                         [](const auto& parameter) {
+                           return fmt::format("{}_{}", to_string(std::get<0>(parameter.param)),
+                                              to_string(std::get<1>(parameter.param)));
+                         });
 
 // A random walk of proposals (accepted in part, rolled back), snapshots and restores ends in exactly the state of a request
 // that was given the same tokens in one go.
-RC_GTEST_PROP(StateProperty, AnyPathGivesTheStateOfAFreshRun, ()) {
-  static GoldenModel golden("v41-a", Backend::cpu, Numerics::bf16);
-  static const std::vector<int32_t> ids = prompt_of("v41-a", 300);
-  deepseek_v41::Model& model = golden.model;
+void walk(deepseek_v41::Model& model, const std::vector<int32_t>& ids) {
   const int vocab = model.config().vocab_size;
   CachePools pools(model.context(), model.cache_layout(), 3, 12);
   RequestState state(pools);
@@ -248,6 +266,18 @@ RC_GTEST_PROP(StateProperty, AnyPathGivesTheStateOfAFreshRun, ()) {
   }
   saved.clear();
 }
+
+class StateProperty : public testing::TestWithParam<Backend> {};
+
+TEST_P(StateProperty, AnyPathGivesTheStateOfAFreshRun) {
+  if (const std::string reason = unavailable_reason(GetParam()); !reason.empty()) GTEST_SKIP() << reason;
+  GoldenModel golden("v41-a", GetParam(), Numerics::bf16);
+  const std::vector<int32_t> ids = prompt_of("v41-a", 300);
+  EXPECT_TRUE(rc::check([&] { walk(golden.model, ids); }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, StateProperty, testing::Values(Backend::cpu, Backend::cuda),
+                         [](const auto& parameter) { return std::string(to_string(parameter.param)); });
 
 TEST(State, PagesReturnToTheStart) {
   GoldenModel golden("v41-c", Backend::cpu, Numerics::bf16);

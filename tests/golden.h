@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,10 @@
 #include "checkpoint/safetensors.h"
 #include "engine/backend.h"
 #include "engine/single_request.h"
+#include "synthetic_model.h"
+#ifdef HADAL_HAVE_CUDA
+#include "ops/cuda/device.h"
+#endif
 
 namespace hadal {
 
@@ -65,17 +70,52 @@ class GoldenFile {
   SafetensorsFile file_;
 };
 
-inline std::filesystem::path golden_directory(const std::string& set) {
-  return std::filesystem::path(HADAL_SOURCE_DIR) / "tests" / "goldens" / set;
+// Why a backend cannot run here; empty when it can.
+inline std::string unavailable_reason(Backend backend) {
+  if (backend != Backend::cuda) return {};
+#ifdef HADAL_HAVE_CUDA
+  return cuda::unavailable_reason();
+#else
+  return "built without CUDA";
+#endif
 }
 
-// A golden checkpoint on one backend.
+// Where the tests find their files: where they were built or, carried to another machine, the current folder.
+inline std::filesystem::path source_directory() {
+  const std::filesystem::path built = HADAL_SOURCE_DIR;
+  return std::filesystem::exists(built / "tests" / "goldens") ? built : std::filesystem::current_path();
+}
+
+inline std::filesystem::path golden_directory(const std::string& set) {
+  return source_directory() / "tests" / "goldens" / set;
+}
+
+// The embedded model ("hadal-tiny"), a random one of released shapes ("synthetic"), or a golden checkpoint.
+inline std::filesystem::path model_directory(const std::string& name) {
+  if (name == "hadal-tiny") return source_directory() / "models" / name;
+  if (name != "synthetic") return golden_directory(name);
+  static const SyntheticModel synthetic(golden_directory("v41-c") / "config.json");
+  return synthetic.directory();
+}
+
+// 300 ids: those of a golden checkpoint, which are small enough for every vocabulary.
+inline std::vector<int32_t> golden_ids(const std::string& name) {
+  return GoldenFile(golden_directory(name == "v41-a" ? name : "v41-c") / "logits.safetensors").i32("n300.ids");
+}
+
+// One of them on one backend.
 struct GoldenModel {
-  GoldenModel(const std::string& set, Backend backend, Numerics numerics, int threads = 2)
-      : directory(golden_directory(set)),
+  using MakeContext = std::function<std::unique_ptr<Context>(const Checkpoint&)>;
+
+  // `operators` must outlive it.
+  GoldenModel(const std::string& set, const MakeContext& make, const Operators& operators)
+      : directory(model_directory(set)),
         checkpoint(Checkpoint::open(directory)),
-        context(make_context(backend, numerics, threads)),
-        model(checkpoint, *context, operators_of(backend)) {}
+        context(make(checkpoint)),
+        model(checkpoint, *context, operators) {}
+  GoldenModel(const std::string& set, Backend backend, Numerics numerics, int threads = 2)
+      : GoldenModel(
+            set, [&](const Checkpoint&) { return make_context(backend, numerics, threads); }, operators_of(backend)) {}
 
   std::vector<float> logits(std::span<const int32_t> ids, int chunk, LogitsWanted wanted = LogitsWanted::all,
                             PrefillMode mode = PrefillMode::full) {
