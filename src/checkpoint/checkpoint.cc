@@ -97,6 +97,13 @@ std::string published_name(std::string_view name) {
   return result;
 }
 
+void check_token_map(std::span<const int32_t> map, const std::string& what, const V41Config& config) {
+  for (size_t i = 0; i < map.size(); ++i)
+    if (map[i] < 0 || map[i] >= config.engram_compressed_vocab_size)
+      fail(ErrorKind::invalid_data, "{}: token {} maps to {}, but engram_compressed_vocab_size is {}", what, i, map[i],
+           config.engram_compressed_vocab_size);
+}
+
 std::vector<int32_t> load_token_map(const fs::path& file, const V41Config& config) {
   std::error_code ignored;
   if (!fs::exists(file, ignored)) return {};
@@ -104,10 +111,7 @@ std::vector<int32_t> load_token_map(const fs::path& file, const V41Config& confi
   if (map.shape != std::vector<int64_t>{config.vocab_size})
     fail(ErrorKind::invalid_data, "{} has shape {}, expected vocab_size, [{}]", file.string(), show_shape(map.shape),
          config.vocab_size);
-  for (size_t i = 0; i < map.data.size(); ++i)
-    if (map.data[i] < 0 || map.data[i] >= config.engram_compressed_vocab_size)
-      fail(ErrorKind::invalid_data, "{}: token {} maps to {}, but engram_compressed_vocab_size is {}", file.string(), i,
-           map.data[i], config.engram_compressed_vocab_size);
+  check_token_map(map.data, file.string(), config);
   return std::move(map.data);
 }
 
@@ -202,6 +206,15 @@ const TensorView& Checkpoint::tensor(std::string_view name) const {
 }
 
 std::span<const int32_t> Checkpoint::engram_token_map() const { return state_->token_map; }
+
+void Checkpoint::set_engram_token_map(std::vector<int32_t> map) {
+  if (map.size() != static_cast<size_t>(config().vocab_size))
+    fail(ErrorKind::invalid_data, "the Engram token map of {} has {} entries, vocab_size is {}", directory().string(), map.size(),
+         config().vocab_size);
+  check_token_map(map, "the Engram token map of " + directory().string(), config());
+  state_->token_map = std::move(map);
+}
+
 const std::vector<SafetensorsFile>& Checkpoint::shards() const { return state_->shards; }
 const std::vector<std::string>& Checkpoint::unknown_tensors() const { return state_->unknown; }
 size_t Checkpoint::copied_bytes() const { return state_->copied_bytes; }

@@ -37,6 +37,8 @@ class Checkpoint {
 
   // Token id -> compressed id, from engram_token_map.npy (int32 [vocab_size]); empty when the file is absent.
   std::span<const int32_t> engram_token_map() const;
+  // The map for a checkpoint without that file. Throws invalid_data when size or values do not fit the configuration.
+  void set_engram_token_map(std::vector<int32_t> map);
 
   const std::vector<SafetensorsFile>& shards() const;
   // Tensors that the configuration does not ask for, apart from vision; not read.
