@@ -1,21 +1,14 @@
-// Choosing the next token. The sample is the arg-max of logit / temperature + Gumbel noise over the tokens that the filters
-// keep, and the noise is a function of (seed, position, token): a request's tokens do not depend on what else runs, and a
-// draft is right exactly when it equals that sample.
+// Choosing the next token (include/hadal/request.h says how).
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
-namespace hadal {
+#include "hadal/request.h"
 
-struct SamplingOptions {
-  double temperature = 1.0;  // 0: the most likely token
-  int top_k = 0;             // 0: off
-  double top_p = 1.0;        // smallest set of the most likely tokens that holds at least this probability
-  double min_p = 0.0;        // drops tokens below this share of the most likely one
-  uint64_t seed = 0;
-};
+namespace hadal {
 
 // Throws invalid_argument naming the option, its value and the range.
 void validate(const SamplingOptions& options);
@@ -28,5 +21,27 @@ double gumbel_noise(uint64_t seed, int64_t position, int32_t token);
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, int64_t position);
 
 int32_t arg_max(std::span<const float> logits);
+
+// What the penalties know of the tokens so far. Copied to look ahead along drafts.
+class TokenHistory {
+ public:
+  TokenHistory() = default;
+  explicit TokenHistory(std::span<const int32_t> prompt) {
+    for (const int32_t t : prompt) counts_.try_emplace(t, 0);
+  }
+  void push(int32_t token) { ++counts_[token]; }
+  // token -> how often it was generated; prompt tokens are there with 0.
+  const std::unordered_map<int32_t, int>& counts() const { return counts_; }
+
+ private:
+  std::unordered_map<int32_t, int> counts_;
+};
+
+// Penalties and biases, in place.
+void apply_penalties(std::span<float> logits, const SamplingOptions& options, const TokenHistory& history);
+bool has_penalties(const SamplingOptions& options);
+
+// Log-probabilities of the model's own distribution: of `token`, and of the `top` most likely ones.
+GeneratedToken with_logprobs(std::span<const float> logits, int32_t token, int top);
 
 }  // namespace hadal
