@@ -6,6 +6,7 @@
 namespace hadal {
 
 void add_bench(CLI::App& app);
+void add_chat(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_selftest(CLI::App& app);
 void add_logits(CLI::App& app);
@@ -13,5 +14,6 @@ void add_perplexity(CLI::App& app);
 void add_run(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_tokenize(CLI::App& app);
+void add_verify(CLI::App& app);
 
 }  // namespace hadal

@@ -53,11 +53,13 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "hadal " HADAL_VERSION);
   app.require_subcommand(1);
   add_run(app);
+  add_chat(app);
   add_perplexity(app);
   add_logits(app);
   add_inspect(app);
   add_bench(app);
   add_selftest(app);
+  add_verify(app);
   add_synth(app);
   add_tokenize(app);
   try {

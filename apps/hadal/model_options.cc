@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/npy.h"
+#include "engine/open_checkpoint.h"
 #include "ops/cpu/context.h"
 
 namespace hadal {
@@ -72,7 +73,7 @@ fs::path find_model(const std::string& path) {
 LoadedModel::LoadedModel(const ModelOptions& options)
     : directory(find_model(options.path)),
       backend(parse_backend(options.backend)),
-      checkpoint(Checkpoint::open(directory)),
+      checkpoint(open_checkpoint(directory)),
       context(make_context(backend, parse_numerics(options.numerics), options.threads)),
       model(std::make_unique<deepseek_v41::Model>(checkpoint, *context, operators_of(backend))) {}
 
