@@ -41,7 +41,7 @@ constexpr const char* kHelp = R"(/help                this list
 /think [on|off|N]    reason before the answer, with effort N (1 to 100)
 /retry               answer the last question again, with the next seed
 /undo                take back the last question and its answer
-/set [NAME VALUE]    show or change a setting (temperature, top-p, seed, ...)
+/set [NAME [VALUE]]  show or change a setting (temperature, top-p, seed, ...)
 /save [FILE]         write the conversation to a file
 /load FILE           go on with a saved conversation
 /show                show the conversation
@@ -171,13 +171,15 @@ class Chat {
 
   void set(const std::string& what) {
     const size_t blank = what.find(' ');
-    if (!what.empty()) {
-      if (blank == std::string::npos) fail(ErrorKind::invalid_argument, "/set needs a name and a value: /set temperature 0.7");
-      change(talk_.settings, what.substr(0, blank), what.substr(what.find_first_not_of(' ', blank)));
+    const std::string name = what.substr(0, blank);
+    if (blank != std::string::npos) change(talk_.settings, name, what.substr(what.find_first_not_of(' ', blank)));
+    bool shown = false;
+    for (const ChatSetting& setting : chat_settings()) {
+      if (!name.empty() && name != setting.name) continue;
+      say(fmt::format("{:<12}{:<10}{}", setting.name, setting.get(talk_.settings), setting.what));
+      shown = true;
     }
-    for (const ChatSetting& setting : chat_settings())
-      if (what.empty() || what.substr(0, blank) == setting.name)
-        say(fmt::format("{:<12}{:<10}{}", setting.name, setting.get(talk_.settings), setting.what));
+    if (!shown) fail(ErrorKind::invalid_argument, "there is no setting '{}'; /set shows all", name);
   }
 
   void load(const std::string& file) {
@@ -340,7 +342,7 @@ void add_chat(CLI::App& app) {
     what[0] = static_cast<char>(std::toupper(what[0]));
     // The text goes into description(): add_option would take a string for the variable to fill.
     CLI::Option* option = name == "think" ? c->add_flag(flags)->description("Reason before the answer")
-                                          : c->add_option(flags)->description(what)->default_str(setting.get(defaults));
+                                          : c->add_option(flags)->description(what)->type_name("VALUE")->default_str(setting.get(defaults));
     o->settings.emplace_back(name, option);
   }
   o->prefill.add_to(*c);
