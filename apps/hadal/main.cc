@@ -23,6 +23,7 @@ int exit_status(ErrorKind kind) {
     case ErrorKind::io: return 4;
     case ErrorKind::out_of_memory: return 5;
     case ErrorKind::unsupported: return 6;
+    case ErrorKind::busy: return 7;
   }
   return 1;
 }

@@ -43,7 +43,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Thread-safe. Throws invalid_argument for a request that is wrong, out_of_memory for one that can never fit (with the
-  // numbers), unsupported when the queue is full. Otherwise the handler gets events until one has finished = true.
+  // numbers), busy when the queue is full. Otherwise the handler gets events until one has finished = true.
   RequestId submit(Request request, EventHandler handler);
 
   // Thread-safe; false when the id is unknown or has finished. The handler still gets its last event.

@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "hadal/constraint.h"
 
 namespace hadal {
 
@@ -32,6 +35,8 @@ struct SamplingOptions {
 struct Request {
   std::vector<int32_t> prompt;
   SamplingOptions sampling;
+  int n = 1;                             // samples of the same prompt, which share its pages; sample i draws with seed + i
+  std::shared_ptr<const Constraint> constraint;  // its state before the first generated token; null: any token
   int64_t max_tokens = 256;
   int64_t min_tokens = 0;                // end-of-sequence and stop tokens cannot be chosen before
   std::vector<int32_t> stop_tokens;      // beside the model's end-of-sequence token
@@ -63,6 +68,8 @@ struct GeneratedToken {
 
 struct Usage {
   int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;      // of the prompt, taken from the prefix cache
+  int64_t recomputed_tokens = 0;  // of the cached prefix, run again from the nearest snapshot
   int64_t generated_tokens = 0;
   int64_t drafted_tokens = 0;   // proposed to verification
   int64_t accepted_drafts = 0;
@@ -73,8 +80,9 @@ struct Usage {
 
 struct Event {
   RequestId request = 0;
+  int sample = 0;                      // 0 to Request::n - 1
   std::vector<GeneratedToken> tokens;  // in order; several when drafts were accepted
-  bool finished = false;               // the last event of a request
+  bool finished = false;               // the last event of this sample; each sample has one
   FinishReason reason = FinishReason::stop;
   std::string error;
   Usage usage;  // when finished

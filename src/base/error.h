@@ -16,6 +16,7 @@ enum class ErrorKind {
   io,                // the operating system refused a read or a write
   out_of_memory,     // a plan does not fit, with the numbers
   unsupported,       // understood, but this program cannot do it
+  busy,              // too much waits already; try later
   internal,          // a bug in Hadal
 };
 

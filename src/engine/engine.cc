@@ -72,6 +72,8 @@ class Engine::Loop {
     check_option(request.max_tokens >= 1, "max_tokens", static_cast<double>(request.max_tokens), "1 or more");
     check_option(request.min_tokens >= 0 && request.min_tokens <= request.max_tokens, "min_tokens",
                  static_cast<double>(request.min_tokens), "0 to max_tokens");
+    if (request.n != 1) fail(ErrorKind::unsupported, "n is {}, only 1 is implemented", request.n);
+    if (request.constraint) fail(ErrorKind::unsupported, "constrained decoding is not implemented");
     check_option(request.logprobs >= -1 && request.logprobs <= 20, "logprobs", request.logprobs, "-1 (none) to 20");
     check_option(request.deadline_seconds >= 0, "deadline_seconds", request.deadline_seconds, "0 (none) or more");
     check_option(request.speculate >= -1 && request.speculate <= draft_rows_, "speculate", request.speculate,
@@ -89,7 +91,7 @@ class Engine::Loop {
     r->usage.prompt_tokens = prompt;
     const std::lock_guard lock(mutex_);
     if (static_cast<int>(arrivals_.size()) + stats_.waiting >= options_.max_waiting)
-      fail(ErrorKind::unsupported, "the queue is full: {} requests wait, the limit is {}", stats_.waiting,
+      fail(ErrorKind::busy, "the queue is full: {} requests wait, the limit is {}", stats_.waiting,
            options_.max_waiting);
     r->id = ++last_id_;
     known_[r->id] = r;
@@ -205,7 +207,7 @@ class Engine::Loop {
       known_.erase(r.id);
       publish_counts();
     }
-    r.handler({r.id, std::move(tokens), true, reason, error, r.usage});
+    r.handler({r.id, 0, std::move(tokens), true, reason, error, r.usage});
   }
 
   void step() {
@@ -342,7 +344,7 @@ class Engine::Loop {
       return false;
     }
     r.pending = {last};
-    r.handler({r.id, std::move(chosen.tokens), false, FinishReason::stop, "", {}});
+    r.handler({r.id, 0, std::move(chosen.tokens), false, FinishReason::stop, "", {}});
     return true;
   }
 
