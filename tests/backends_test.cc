@@ -12,7 +12,9 @@ namespace {
 
 constexpr int kThreads = 0;  // all: results do not depend on it
 
-// The CPU backend with one channel of every embedding moved by one bf16 step.
+// The CPU backend with every embedding moved by one bf16 step in each channel. One channel alone is a noisy yardstick: on
+// the embedded model with `official` rounding, channels 0, 1, 50 and 100 gave mean KLs of 5.2e-3, 9.9e-3, 10.3e-3 and
+// 8.8e-3, all of them together 11.0e-3 (`bf16`: 1.9e-3, 1.9e-3, 2.0e-3, 3.0e-3, together 2.8e-3).
 class NudgedContext final : public CpuContext {
  public:
   NudgedContext(Numerics numerics, const Checkpoint& checkpoint)
@@ -32,7 +34,7 @@ class NudgedContext final : public CpuContext {
     if (w.data != embed_) return;
     const auto* published = static_cast<const uint16_t*>(w.data);
     moved_.assign(published, published + static_cast<size_t>(w.n) * static_cast<size_t>(w.k));
-    for (size_t row = 0; row < static_cast<size_t>(w.n); ++row) moved_[row * static_cast<size_t>(w.k)] ^= 1;
+    for (uint16_t& value : moved_) value ^= 1;
     w.data = moved_.data();
   }
 
@@ -61,8 +63,8 @@ std::vector<float> logits_with(const std::string& set, Numerics numerics, Isa is
   return golden.logits(ids, 512);
 }
 
-// Plain loops take long over these.
-bool is_large(const std::string& set) { return set == "hadal-tiny" || set == "synthetic"; }
+// Plain loops take long over this one.
+bool is_large(const std::string& set) { return set == "synthetic"; }
 
 double mean_kl(const std::vector<float>& p, const std::vector<float>& q, size_t vocab) {
   EXPECT_EQ(p.size(), q.size());
