@@ -7,12 +7,13 @@ declare -A may=(
   [base]="base"
   [checkpoint]="base checkpoint"
   [text]="base text"
+  [grammar]="base text grammar"
   [ops]="base ops"
   [parallel]="base ops parallel"
   [state]="base ops state"
   [models]="base checkpoint ops state parallel models"
   [engine]="base checkpoint text ops state models parallel engine"
-  [serve]="base checkpoint text ops state models parallel engine serve"
+  [serve]="base checkpoint text grammar ops state models parallel engine serve"
 )
 folders=$(IFS='|'; echo "${!may[*]}")
 bad=0
