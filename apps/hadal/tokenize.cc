@@ -1,14 +1,11 @@
 // hadal tokenize: text to token ids and back.
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <iostream>
 #include <memory>
 #include <string>
 
 #include "base/error.h"
 #include "commands.h"
+#include "model_options.h"
 #include "text/json.h"
 #include "text/tokenizer.h"
 
@@ -20,34 +17,6 @@ struct TokenizeOptions {
   std::string text, file, decode;
   bool special = false, json = false;
 };
-
-std::string read_input(const std::string& path) {
-  std::ifstream file;
-  if (path != "-") {
-    file.open(path, std::ios::binary);
-    if (!file) fail(ErrorKind::io, "cannot open {}: {}", path, std::strerror(errno));
-  }
-  std::istream& in = path == "-" ? std::cin : file;
-  std::string content;
-  char buffer[1 << 16];
-  while (in.read(buffer, sizeof buffer), in.gcount() > 0) content.append(buffer, static_cast<std::size_t>(in.gcount()));
-  if (in.bad()) fail(ErrorKind::io, "cannot read {}", path);
-  return content;
-}
-
-std::vector<text::TokenId> parse_ids(const std::string& list) {
-  std::vector<text::TokenId> ids;
-  const std::string separators = ", []\n\t";
-  for (std::size_t i = 0; (i = list.find_first_not_of(separators, i)) != std::string::npos;) {
-    const std::size_t end = std::min(list.find_first_of(separators, i), list.size());
-    const std::string word = list.substr(i, end - i);
-    if (word.size() > 9 || word.find_first_not_of("0123456789") != std::string::npos)
-      fail(ErrorKind::invalid_argument, "--decode: \"{}\" is not a token id", word);
-    ids.push_back(std::stoi(word));
-    i = end;
-  }
-  return ids;
-}
 
 void print_ids(const text::Tokenizer& tokenizer, const std::vector<text::TokenId>& ids, bool json) {
   std::string out;
@@ -71,7 +40,7 @@ void run_tokenize(const TokenizeOptions& options, bool have_text, bool have_file
     fail(ErrorKind::invalid_argument, "tokenize needs exactly one of --text, --file and --decode");
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model);
   if (have_decode) {
-    const std::string decoded = tokenizer.decode(parse_ids(options.decode));
+    const std::string decoded = tokenizer.decode(parse_ids(options.decode, "--decode"));
     if (!options.json) {
       fmt::print("{}\n", decoded);
       return;
@@ -81,7 +50,7 @@ void run_tokenize(const TokenizeOptions& options, bool have_text, bool have_file
     fmt::print("{{\"text\": {}}}\n", literal);
     return;
   }
-  const std::string input = have_text ? options.text : read_input(options.file);
+  const std::string input = have_text ? options.text : read_text(options.file);
   print_ids(tokenizer, options.special ? tokenizer.encode_with_special(input) : tokenizer.encode(input), options.json);
 }
 

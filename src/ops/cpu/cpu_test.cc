@@ -35,9 +35,15 @@ TEST_P(EveryIsa, MatchesTheReference) {
 TEST_P(EveryIsa, RowsDoNotDependOnTheirBatch) {
   testing::Random random(kSeed);
   constexpr int kRows = 41, kOutputs = 70, kColumns = 160;  // rows enough for tiles of decoded weights
-  for (const WeightFormat format :
-       {WeightFormat::f32, WeightFormat::bf16, WeightFormat::fp8_block32, WeightFormat::mxfp4}) {
-    const testing::HostWeight host = testing::random_weight(random, format, kOutputs, kColumns);
+  for (const auto& [format, extreme] : {std::pair{WeightFormat::f32, false},
+                                        {WeightFormat::bf16, false},
+                                        {WeightFormat::fp8_block32, false},
+                                        {WeightFormat::mxfp4, false},
+                                        {WeightFormat::mxfp4, true}}) {
+    testing::HostWeight host = testing::random_weight(random, format, kOutputs, kColumns);
+    if (extreme)  // some blocks of some outputs far from the others
+      for (size_t i = 0; i < host.scale.size(); i += 1 + random.bits() % 40)
+        host.scale[i] = static_cast<uint8_t>(random.integer(0, 250));
     const Weight weight{format, kOutputs, kColumns, host.data.data(), host.scale.data()};
     std::vector<float> x(kRows * kColumns);
     for (float& v : x) v = round_bf16(static_cast<float>(random.normal()));
@@ -60,8 +66,8 @@ TEST_P(EveryIsa, RowsDoNotDependOnTheirBatch) {
           }
           if (first.empty()) first = y;
           EXPECT_EQ(std::memcmp(y.data(), first.data(), y.size() * sizeof(float)), 0)
-              << "format " << static_cast<int>(format) << ", batch " << batch << ", " << threads << " threads, "
-              << to_string(numerics);
+              << "format " << static_cast<int>(format) << (extreme ? ", extreme scales" : "") << ", batch " << batch
+              << ", " << threads << " threads, " << to_string(numerics);
         }
       }
     }

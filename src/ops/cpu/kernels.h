@@ -1,7 +1,7 @@
 // The inner loops of the CPU operators, compiled once per instruction set. Everything here runs on one thread.
 //
-// Reductions are the same for every number of rows: an output element is 16 lanes that add up ascending k, 32 columns
-// at a time, and one final tree. How many rows or outputs a loop keeps in registers does not touch that order.
+// Reductions are the same for every number of rows: an output element is 16 lanes that add up ascending k, 32 to
+// 128 columns at a time, and one final tree. How many rows or outputs a loop keeps in registers does not touch that order.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,14 @@ enum class Layout : uint8_t {
   split,      // f32; of every 32 columns the 16 even ones first, then the 16 odd ones, as weights unpack naturally
   pairs,      // bf16 in order, for the bf16 dot product: inputs must lie on the bf16 grid
   pairs_fp8,  // bf16 in the order in which FP8 and
-  pairs_fp4,  // MXFP4 weights are unpacked most cheaply (blocks_wide.inc)
+  pairs_fp4,  // MXFP4 weights are unpacked most cheaply (blocks_fp8.inc, blocks_fp4.inc)
 };
 
 constexpr int64_t element_bytes(Layout layout) { return layout == Layout::split ? 4 : 2; }
 // A prepared row is filled up with zeros to a multiple of this.
-constexpr int layout_columns(Layout layout) { return layout == Layout::split || layout == Layout::pairs ? 32 : 64; }
+constexpr int layout_columns(Layout layout) {
+  return layout == Layout::pairs_fp4 ? 128 : layout == Layout::pairs_fp8 ? 64 : 32;
+}
 
 // A worker's memory for decoded weights and partial sums.
 constexpr int64_t kTileBytes = int64_t{512} << 10;

@@ -16,7 +16,6 @@ DecodeTables make_tables() {
     t.ue8m0[s] = scale;
     t.e4m3[s] = from_e4m3(byte);
     for (int i = 0; i < 32; ++i) t.e4m3_small[s][i] = to_bf16(static_cast<float>(i & 7) * 0x1p-9f * scale);
-    for (int i = 0; i < 16; ++i) t.e2m1_words[s][i] = to_bf16(from_e2m1(static_cast<uint8_t>(i)) * scale);
     for (int i = 0; i < 16; ++i) t.e2m1_e4m3[s][i] = to_bf16(from_e2m1(static_cast<uint8_t>(i)) * t.e4m3[s]);
     // exponent 120 + (s - 127); scales below 2^-120 stop there, so that the exponent field cannot wrap.
     t.e4m3_bias[s] = static_cast<uint16_t>((std::max(s, 7) - 7) << 7);

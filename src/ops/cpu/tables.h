@@ -1,4 +1,4 @@
-// Tables for decoding weights, built once at start. About 36 KB, of which a kernel touches the lines of the few scales
+// Tables for decoding weights, built once at start. About 28 KB, of which a kernel touches the lines of the few scales
 // that occur.
 #pragma once
 
@@ -7,9 +7,7 @@
 namespace hadal::cpu {
 
 struct DecodeTables {
-  // bf16 values of the 16 e2m1 codes times 2^(s - 127).
-  alignas(64) uint16_t e2m1_words[256][16];
-  // Of the same with s = 127, twice in a row: an index may carry a fifth bit of rubbish.
+  // bf16 values of the 16 e2m1 codes, twice in a row: an index may carry a fifth bit of rubbish.
   alignas(64) uint16_t e2m1_pairs[32];
   // bf16 values of the 16 e2m1 codes times the e4m3 value of code s.
   alignas(64) uint16_t e2m1_e4m3[256][16];

@@ -80,9 +80,9 @@ constexpr int kRowBlock = 128;
 
 int round_up(int64_t n, int to) { return static_cast<int>((n + to - 1) / to * to); }
 
-// Outputs a task makes: four tasks a thread, in whole groups of 64 so that each can be put into any layout.
+// Outputs a task makes: four tasks a thread, in whole groups of 128 so that each can be put into any layout.
 int outputs_per_task(int64_t all_outputs, int threads, int most) {
-  return std::clamp(round_up((all_outputs + 4 * threads - 1) / (4 * threads), 64), 64, most);
+  return std::clamp(round_up((all_outputs + 4 * threads - 1) / (4 * threads), 128), 128, most);
 }
 
 }  // namespace
@@ -114,8 +114,8 @@ void experts(Context& any, const ExpertsArgs& args) {
 
   // First products: gate and up of some columns for some rows of a unit, then SwiGLU, straight into the layout of w2.
   // Activations have the widest element, so that units of different layouts may share the buffer.
-  auto* act = scratch.get<float>(pairs * width);
-  const int64_t act_bytes = int64_t{width} * 4;
+  const int64_t act_bytes = std::max(int64_t{width} * 4, int64_t{round_up(width, 128)} * 2);
+  auto* act = scratch.get<std::byte>(pairs * act_bytes);
   const int step1 = outputs_per_task(static_cast<int64_t>(plan.units.size()) * width, threads, 128);
   struct Task {
     const Unit* unit;
@@ -157,7 +157,7 @@ void experts(Context& any, const ExpertsArgs& args) {
     for (int r = 0; r < rows; ++r) {
       float* g = gate + int64_t{r} * n;
       kernel.swiglu(g, up + int64_t{r} * n, plan.weight[static_cast<size_t>(pair + r)], args.limit, n, round, g);
-      auto* out = reinterpret_cast<std::byte*>(act) + (pair + r) * act_bytes + t.n0 * element_bytes(layout);
+      auto* out = act + (pair + r) * act_bytes + t.n0 * element_bytes(layout);
       kernel.prepare(g, n, layout, q1, out);
     }
   });
@@ -179,7 +179,7 @@ void experts(Context& any, const ExpertsArgs& args) {
         task.weight = &unit.weights->w2;
         task.n0 = n0;
         task.n1 = n1;
-        task.x = reinterpret_cast<const std::byte*>(act) + pair * act_bytes;
+        task.x = act + pair * act_bytes;
         task.x_stride = act_bytes / element_bytes(layout);
         task.rows = rows;
         task.y = part;
