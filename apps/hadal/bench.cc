@@ -1,8 +1,12 @@
 // hadal bench: what the machine can do, and what the kernels make of it.
 #include "bench.h"
 
-#include <chrono>
+#include <sys/mman.h>
 
+#include <chrono>
+#include <cstdlib>
+
+#include "base/error.h"
 #include "commands.h"
 
 namespace hadal {
@@ -17,11 +21,17 @@ Isa use_isa(const std::string& name) {
   return process_isa();
 }
 
-std::vector<std::byte> touched_memory(size_t bytes) {
-  std::vector<std::byte> memory(bytes);
-  for (size_t i = 0; i < bytes; i += 64) memory[i] = static_cast<std::byte>(i >> 6);
-  return memory;
+TouchedMemory::TouchedMemory(size_t bytes) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  bytes = (bytes + kHugePage - 1) / kHugePage * kHugePage;
+  void* p = std::aligned_alloc(kHugePage, bytes);
+  if (p == nullptr) fail(ErrorKind::out_of_memory, "the system gave no {:.1f} MB", static_cast<double>(bytes) / 1e6);
+  madvise(p, bytes, MADV_HUGEPAGE);
+  bytes_ = {static_cast<std::byte*>(p), bytes};
+  for (size_t i = 0; i < bytes; i += 64) bytes_[i] = static_cast<std::byte>(i >> 6);
 }
+
+TouchedMemory::~TouchedMemory() { std::free(bytes_.data()); }
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,20 @@ void add_bench_kernel(CLI::App& bench);
 void add_isa_option(CLI::App& command, std::string& name);
 Isa use_isa(const std::string& name);
 
-// Written once, so that every page is there and none is the zero page.
-std::vector<std::byte> touched_memory(size_t bytes);
+// Written once, so that every page is there and none is the zero page; in huge pages where the system has them, because the
+// roof is what the machine can do at best.
+class TouchedMemory {
+ public:
+  explicit TouchedMemory(size_t bytes);
+  ~TouchedMemory();
+  TouchedMemory(const TouchedMemory&) = delete;
+  TouchedMemory& operator=(const TouchedMemory&) = delete;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
 
 double seconds_now();
 

@@ -38,7 +38,7 @@ struct Result {
 // the runs: what disturbs the machine then disturbs both.
 class Bench {
  public:
-  Bench(const Arguments& a, Isa isa) : a_(a), isa_(isa), pool_(a.threads), memory_(touched_memory(size_t{256} << 20)) {
+  Bench(const Arguments& a, Isa isa) : a_(a), isa_(isa), pool_(a.threads), memory_(size_t{256} << 20) {
     pairs_ = a.numerics != "fp32" && has_multiply(isa, Multiply::bf16);
   }
 
@@ -51,7 +51,7 @@ class Bench {
     for (int i = 0; i < a_.repeats; ++i) {
       result.multiply_roof = std::max(result.multiply_roof,
                                       cpu::multiply_rate(pool_, isa_, pairs_ ? Multiply::bf16 : Multiply::fp32, 0.3));
-      result.read_roof = std::max(result.read_roof, cpu::read_rate(pool_, memory_, isa_));
+      result.read_roof = std::max(result.read_roof, cpu::read_rate(pool_, memory_.bytes(), isa_));
       double begin = seconds_now();
       kernel();
       result.cold = std::min(result.cold, seconds_now() - begin);
@@ -66,7 +66,7 @@ class Bench {
   const Arguments& a_;
   Isa isa_;
   ThreadPool pool_;
-  std::vector<std::byte> memory_;
+  TouchedMemory memory_;
   bool pairs_ = false;
 };
 

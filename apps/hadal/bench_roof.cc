@@ -67,11 +67,11 @@ void print_json(const std::vector<Row>& rows, Isa isa) {
 void run(const Arguments& a) {
   const Isa isa = use_isa(a.isa);
   const int most = a.threads > 0 ? a.threads : usable_cpus();
-  const std::vector<std::byte> memory = touched_memory(static_cast<size_t>(a.megabytes) << 20);
+  const TouchedMemory memory(static_cast<size_t>(a.megabytes) << 20);
   std::vector<Row> rows;
   // 1, 2, 4, .. and the largest.
   for (int threads = 1;; threads = std::min(2 * threads, most)) {
-    rows.push_back(measure(a, isa, threads, memory));
+    rows.push_back(measure(a, isa, threads, memory.bytes()));
     if (threads == most) break;
   }
   a.json ? print_json(rows, isa) : print(rows, isa);

@@ -29,6 +29,8 @@ void ModelOptions::add_to(CLI::App& command, bool required) {
   command.add_option("--threads", threads, "CPU threads; 0 = all that the process may use")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
+  command.add_flag("--reload", reload,
+                   "Read the checkpoint from the disk again, into huge pages: after a download, for a faster CPU");
 }
 
 void PrefillOptions::add_to(CLI::App& command) {
@@ -75,7 +77,8 @@ LoadedModel::LoadedModel(const ModelOptions& options)
       backend(parse_backend(options.backend)),
       checkpoint(open_checkpoint(directory)),
       context(make_context(backend, parse_numerics(options.numerics), options.threads)),
-      model(std::make_unique<deepseek_v41::Model>(checkpoint, *context, operators_of(backend))) {}
+      model((options.reload ? checkpoint.reload() : void(),
+             std::make_unique<deepseek_v41::Model>(checkpoint, *context, operators_of(backend)))) {}
 
 text::Tokenizer LoadedModel::tokenizer() const {
   if (!fs::exists(directory / "tokenizer.json"))

@@ -20,6 +20,7 @@ struct ModelOptions {
   std::string backend = "cpu";
   std::string numerics = "bf16";
   int threads = 0;
+  bool reload = false;
 
   // `required`: the command has no use for the embedded model.
   void add_to(CLI::App& command, bool required);

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/npy.h"
+#include "base/progress.h"
 #include "checkpoint/index.h"
 
 #include <algorithm>
@@ -23,6 +24,12 @@ struct Checkpoint::State {
   std::vector<int32_t> token_map;
   std::vector<std::unique_ptr<std::byte[]>> copies;
   size_t copied_bytes = 0;
+  // Neighbouring tensors that are read in order, whole.
+  struct Run {
+    const SafetensorsFile* shard;
+    std::span<const std::byte> bytes;
+  };
+  std::vector<Run> runs;
 };
 
 namespace {
@@ -182,6 +189,20 @@ Checkpoint Checkpoint::open(const fs::path& directory) {
       s.copied_bytes += tensor.bytes;
     }
   }
+  for (const SafetensorsFile& shard : s.shards) {
+    bool in_run = false;
+    for (const TensorView& tensor : shard.tensors()) {
+      const auto want = expected.find(tensor.name);
+      const bool in_order = want != expected.end() && want->second->part != V41Part::embedding &&
+                            want->second->part != V41Part::engram_table;
+      if (in_order && in_run)
+        s.runs.back().bytes = {s.runs.back().bytes.data(), tensor.data + tensor.bytes};
+      else if (in_order)
+        s.runs.push_back({&shard, {tensor.data, tensor.bytes}});
+      in_run = in_order;
+    }
+  }
+  for (const State::Run& run : s.runs) MappedFile::use_huge_pages(run.bytes);
   s.token_map = load_token_map(directory / "engram_token_map.npy", s.config);
   if (!s.unknown.empty())
     log::warn("{} has {} tensors that are not part of the model and stay unread, the first is {}", directory.string(),
@@ -213,6 +234,23 @@ void Checkpoint::set_engram_token_map(std::vector<int32_t> map) {
          config().vocab_size);
   check_token_map(map, "the Engram token map of " + directory().string(), config());
   state_->token_map = std::move(map);
+}
+
+void Checkpoint::reload() const {
+  uint64_t total = 0;
+  for (const State::Run& run : state_->runs) {
+    total += run.bytes.size();
+    run.shard->file().drop_cached(run.bytes);
+  }
+  Progress progress("Reading the checkpoint", total);
+  for (const State::Run& run : state_->runs)
+    for (size_t at = 0; at < run.bytes.size();) {
+      const size_t piece = std::min(size_t{64} << 20, run.bytes.size() - at);
+      run.shard->file().read(run.bytes.subspan(at, piece));
+      progress.advance(piece);
+      at += piece;
+    }
+  progress.finish();
 }
 
 const std::vector<SafetensorsFile>& Checkpoint::shards() const { return state_->shards; }

@@ -4,6 +4,9 @@
 #include "checkpoint/verify.h"
 
 #include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 
 namespace hadal {
 namespace {
@@ -51,6 +54,20 @@ TEST(Checkpoint, OpensTheGoldens) {
     EXPECT_EQ(verify_checkpoint(c, 2).problem_count, 0);
     expect_contains(error_of([&] { c.tensor("layers.99.attn.wkv.weight"); }), "no tensor layers.99.attn.wkv.weight");
     EXPECT_EQ(c.find("nothing"), nullptr);
+  }
+}
+
+TEST(Checkpoint, ReloadingChangesNoByte) {
+  const test::TemporaryDirectory directory;
+  test::make_checkpoint(directory.path());
+  const Checkpoint checkpoint = Checkpoint::open(directory.path());
+  checkpoint.reload();
+  for (const SafetensorsFile& shard : checkpoint.shards()) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(shard.image().data()) % (size_t{2} << 20), 0u) << "where huge pages fit";
+    std::ifstream file(shard.path(), std::ios::binary);
+    const std::string read((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    ASSERT_EQ(read.size(), shard.image().size());
+    EXPECT_EQ(std::memcmp(read.data(), shard.image().data(), read.size()), 0) << shard.path();
   }
 }
 

@@ -8,10 +8,29 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
 namespace hadal {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// Room for `bytes` at a multiple of a huge page; MAP_FAILED when there is none.
+void* reserve_aligned(size_t bytes) {
+  void* room = ::mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) return room;
+  auto* begin = static_cast<std::byte*>(room);
+  std::byte* aligned = begin + (kHugePage - reinterpret_cast<uintptr_t>(room) % kHugePage) % kHugePage;
+  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE)), kept = (bytes + page - 1) / page * page;
+  if (aligned != begin) ::munmap(begin, static_cast<size_t>(aligned - begin));
+  if (std::byte* rest = aligned + kept; rest != begin + bytes + kHugePage)
+    ::munmap(rest, static_cast<size_t>(begin + bytes + kHugePage - rest));
+  return aligned;
+}
+
+}  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -25,7 +44,9 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
     ::close(fd);
     return;
   }
-  void* address = ::mmap(nullptr, size_t(info.st_size), PROT_READ, MAP_SHARED, fd, 0);
+  void* address = reserve_aligned(size_t(info.st_size));
+  if (address != MAP_FAILED)
+    address = ::mmap(address, size_t(info.st_size), PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
   const int reason = errno;
   ::close(fd);
   if (address == MAP_FAILED)
@@ -44,6 +65,34 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+void MappedFile::use_huge_pages(std::span<const std::byte> part) {
+  const auto begin = (reinterpret_cast<uintptr_t>(part.data()) + kHugePage - 1) / kHugePage * kHugePage;
+  const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / kHugePage * kHugePage;
+  // A kernel without huge pages says EINVAL, and reading works all the same.
+  if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
+void MappedFile::drop_cached(std::span<const std::byte> part) const {
+  const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail(ErrorKind::io, "cannot open {}: {}", path_.string(), std::strerror(errno));
+  // Pages that are mapped, or not yet written, would stay. The kernel drops whole pages only.
+  (void)::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
+  (void)::fdatasync(fd);
+  (void)::posix_fadvise(fd, part.data() - bytes_.data(), static_cast<off_t>(part.size()), POSIX_FADV_DONTNEED);
+  ::close(fd);
+}
+
+void MappedFile::read(std::span<const std::byte> part) const {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size());
+#ifdef MADV_POPULATE_READ
+  if (::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ) == 0) return;
+  if (errno != EINVAL) fail(ErrorKind::io, "cannot read {}: {}", path_.string(), std::strerror(errno));
+#endif
+  for (uintptr_t at = begin; at < end; at += page) (void)*reinterpret_cast<const volatile std::byte*>(at);  // before Linux 5.14
 }
 
 }  // namespace hadal

@@ -81,6 +81,7 @@ class SafetensorsFile {
   const std::vector<TensorView>& tensors() const { return header_.tensors; }
   const std::vector<std::pair<std::string, std::string>>& metadata() const { return header_.metadata; }
   const TensorView* find(std::string_view name) const;
+  const MappedFile& file() const { return file_; }
   std::span<const std::byte> image() const { return file_.bytes(); }
   size_t header_bytes() const { return header_.data_begin; }
 
