@@ -27,7 +27,7 @@ Automaton::Automaton(std::shared_ptr<const Machine> machine, std::shared_ptr<con
     : machine_(std::move(machine)), vocabulary_(std::move(vocabulary)) {
   first_.resize(machine_->size());
   first_mark_.resize(machine_->size(), 0);
-  used_of({});
+  used_.emplace_back();
   names_of({});
   stack_of({});
   begin_set();
@@ -35,9 +35,8 @@ Automaton::Automaton(std::shared_ptr<const Machine> machine, std::shared_ptr<con
   start_ = end_set();
 }
 
-std::uint32_t Automaton::used_of(std::vector<std::string> used) {
-  std::sort(used.begin(), used.end());
-  const auto [it, fresh] = used_ids_.emplace(std::move(used), static_cast<std::uint32_t>(used_.size()));
+std::uint32_t Automaton::used_after(std::uint32_t before, const std::string& name) {
+  const auto [it, fresh] = used_ids_.try_emplace({before, name}, static_cast<std::uint32_t>(used_.size()));
   if (fresh) used_.push_back(it->first);
   return it->second;
 }
@@ -46,6 +45,14 @@ Automaton::NamesId Automaton::names_of(const Names& names) {
   const auto [it, fresh] = names_ids_.emplace(names, static_cast<NamesId>(names_.size()));
   if (fresh) names_.push_back(names);
   return it->second;
+}
+
+Automaton::NamesId Automaton::names_of_rule(RuleId rule) {
+  if (rule >= rule_names_.size()) rule_names_.resize(rule + 1, kNoNames);
+  if (rule_names_[rule] != kNoNames) return rule_names_[rule];
+  std::uint32_t used = 0;
+  for (const std::string& name : machine_->rule_at(rule).names) used = used_after(used, name);
+  return rule_names_[rule] = names_of({used, Names::between, {}});
 }
 
 Automaton::StackId Automaton::stack_of(std::vector<Frame> frames) {
@@ -118,9 +125,8 @@ Automaton::Id Automaton::end_set() {
     for (const StateId to : at.epsilons) add(to, config.names, config.stack);
     for (const Call& call : at.calls) {
       if (machine_->at(call.to).need + stacks_[config.stack].depth > Machine::kMaxDepth) continue;
-      const Machine::Rule& rule = machine_->rule_at(call.rule);
-      const NamesId names = rule.names.empty() ? 0 : names_of({used_of(rule.names), Names::between, {}});
-      add(rule.start, names, stack_of({{call.to, config.names, config.stack}}));
+      add(machine_->rule_at(call.rule).start, names_of_rule(call.rule),
+          stack_of({{call.to, config.names, config.stack}}));
     }
     if (at.final) {
       // A copy: add may make stacks.
@@ -171,24 +177,27 @@ void Automaton::find_text(State& state) const {
 bool Automaton::act(NameAction action, Symbol symbol, NamesId& id, StackId stack) {
   if (action == NameAction::none) return true;
   Names names = names_[id];
-  const std::vector<std::string>& used = used_[names.used];
+  const auto any_used = [&](const auto& test) {
+    for (std::uint32_t at = names.used; at != 0; at = used_[at].before)
+      if (test(used_[at].name)) return true;
+    return false;
+  };
   switch (action) {
     case NameAction::open:
       if (names.kind == Names::pending) return false;
-      names.kind = used.empty() ? Names::fresh : Names::known;
+      names.kind = names.used == 0 ? Names::fresh : Names::known;
       break;
-    case NameAction::extend: {
+    case NameAction::extend:
       if (names.kind == Names::fresh) return true;
       names.part += static_cast<char>(symbol);
-      const auto it = std::lower_bound(used.begin(), used.end(), names.part);
-      if (it != used.end() && it->starts_with(names.part)) break;
+      if (any_used([&](const std::string& name) { return name.starts_with(names.part); })) break;
       names.kind = Names::fresh;
       names.part.clear();
       break;
-    }
     case NameAction::close:
       if (stacks_[stack].pending) return false;
-      if (names.kind == Names::known && std::binary_search(used.begin(), used.end(), names.part)) return false;
+      if (names.kind == Names::known && any_used([&](const std::string& name) { return name == names.part; }))
+        return false;
       names.kind = Names::pending;
       names.part.clear();
       break;
@@ -237,16 +246,17 @@ Automaton::Id Automaton::settle(Id state, std::string_view name) {
   return copy(*this, state, [&](NamesId id) {
     const Names& names = names_[id];
     if (names.kind != Names::pending) return id;
-    std::vector<std::string> used = used_[names.used];
-    used.emplace_back(name);
-    return names_of({used_of(std::move(used)), Names::between, {}});
+    return names_of({used_after(names.used, std::string(name)), Names::between, {}});
   });
 }
 
 Automaton::Id Automaton::import(const Automaton& from, Id state) {
   return copy(from, state, [&](NamesId id) {
     Names names = from.names_[id];
-    names.used = used_of(from.used_[names.used]);
+    std::vector<std::uint32_t> chain;
+    for (std::uint32_t at = names.used; at != 0; at = from.used_[at].before) chain.push_back(at);
+    names.used = 0;
+    for (auto at = chain.rbegin(); at != chain.rend(); ++at) names.used = used_after(names.used, from.used_[*at].name);
     return names_of(names);
   });
 }

@@ -56,12 +56,13 @@ class Automaton {
   std::size_t size() const { return states_.size(); }
 
  private:
-  static constexpr std::size_t kMaxStates = 20'000;
-  static constexpr std::size_t kMaxMaskBytes = 8 << 20;
+  static constexpr std::size_t kMaxStates = 10'000;
+  static constexpr std::size_t kMaxMaskBytes = 4 << 20;
   static constexpr Id kUnknown = -2;
 
   using NamesId = std::uint32_t;
   using StackId = std::uint32_t;
+  static constexpr NamesId kNoNames = ~NamesId{0};
   struct Frame {
     StateId to;
     NamesId names;
@@ -87,7 +88,7 @@ class Automaton {
       fresh,    // it cannot become a used one any more
       pending,  // it has ended
     };
-    std::uint32_t used = 0;  // index into used_
+    std::uint32_t used = 0;  // the last used one, in used_; 0: none
     Kind kind = between;
     std::string part;
     auto operator<=>(const Names&) const = default;
@@ -113,7 +114,8 @@ class Automaton {
   StackId stack_of(std::vector<Frame> frames);
   StackId merge(StackId a, StackId b);
   NamesId names_of(const Names& names);
-  std::uint32_t used_of(std::vector<std::string> used);
+  std::uint32_t used_after(std::uint32_t before, const std::string& name);
+  NamesId names_of_rule(RuleId rule);
   // Names after one more symbol; false when the name is taken.
   bool act(NameAction action, Symbol symbol, NamesId& names, StackId stack);
   void walk(const Trie& trie, Id from, Mask& mask);
@@ -134,8 +136,15 @@ class Automaton {
   std::unordered_map<std::vector<Frame>, StackId, Hash> stack_ids_;
   std::vector<Names> names_;
   std::map<Names, NamesId> names_ids_;
-  std::vector<std::vector<std::string>> used_;  // sorted lists
-  std::map<std::vector<std::string>, std::uint32_t> used_ids_;
+  // Used names of an object, each with those before it, so that lists share their beginnings.
+  struct Used {
+    std::uint32_t before;
+    std::string name;
+    auto operator<=>(const Used&) const = default;
+  };
+  std::vector<Used> used_;
+  std::map<Used, std::uint32_t> used_ids_;
+  std::vector<NamesId> rule_names_;  // at the start of a rule; kNoNames: not asked for yet
   Id start_ = kDead;
   std::deque<Id> masked_;  // states that have a mask, oldest first
 

@@ -10,12 +10,20 @@
 #include "grammar/automaton.h"
 #include "grammar/schema.h"
 #include "text/prompt_v41.h"
+#include "text/unicode.h"
 
 namespace hadal::grammar {
 namespace {
 
 // Bytes of a schema's text.
 constexpr std::size_t kMostSchemaBytes = 1 << 20;
+
+void check_text(std::string_view what, std::string_view text) {
+  if (text.size() > kMostSchemaBytes)
+    fail(ErrorKind::invalid_argument, "{} {} bytes long; at most {} are supported", what, text.size(),
+         kMostSchemaBytes);
+  if (text::valid_utf8_prefix(text) != text.size()) fail(ErrorKind::invalid_argument, "{} not UTF-8", what);
+}
 
 // A compiled grammar, and the automaton that its requests share at the moment.
 class Grammar {
@@ -175,7 +183,7 @@ class Grammars::Cache {
   }
 
  private:
-  static constexpr std::size_t kEntries = 32;
+  static constexpr std::size_t kEntries = 16;
 
   std::shared_ptr<Grammar> find(const std::string& key) {
     const std::lock_guard lock(mutex_);
@@ -198,9 +206,7 @@ Grammars::~Grammars() = default;
 std::shared_ptr<const Constraint> Grammars::json_object() { return json_schema_text(R"({"type": "object"})"); }
 
 std::shared_ptr<const Constraint> Grammars::json_schema_text(std::string_view schema) {
-  if (schema.size() > kMostSchemaBytes)
-    fail(ErrorKind::invalid_argument, "the schema has {} bytes; at most {} are supported", schema.size(),
-         kMostSchemaBytes);
+  check_text("the schema is", schema);
   std::optional<text::Json> parsed = text::Json::try_parse(schema);
   if (!parsed) fail(ErrorKind::invalid_argument, "the schema is not valid JSON");
   return json_schema(*parsed);
@@ -208,9 +214,7 @@ std::shared_ptr<const Constraint> Grammars::json_schema_text(std::string_view sc
 
 std::shared_ptr<const Constraint> Grammars::json_schema(const text::Json& schema) {
   const std::string key = schema.dump();
-  if (key.size() > kMostSchemaBytes)
-    fail(ErrorKind::invalid_argument, "the schema has {} bytes; at most {} are supported", key.size(),
-         kMostSchemaBytes);
+  check_text("the schema is", key);
   return std::make_shared<GrammarConstraint>(cache_->get(key, [&] {
     auto machine = std::make_shared<Machine>();
     write_document(*machine, schema);
@@ -226,17 +230,12 @@ std::shared_ptr<const Constraint> Grammars::tool_calls(const std::vector<Tool>& 
   if (vocabulary_->controls().dsml < 0)
     fail(ErrorKind::unsupported, "this tokenizer has no control token {}; tool calls need it", text::v41::dsml);
   text::Json::Array all;
-  std::size_t bytes = 0;
-  for (const Tool& tool : tools) {
-    all.push_back(text::Json(text::Json::Array{tool.name, tool.parameters, tool.enforce}));
-    bytes += all.back().dump().size();
-  }
-  if (bytes > kMostSchemaBytes)
-    fail(ErrorKind::invalid_argument, "the schemas of the tools have {} bytes; at most {} are supported", bytes,
-         kMostSchemaBytes);
+  for (const Tool& tool : tools) all.push_back(text::Json(text::Json::Array{tool.name, tool.parameters, tool.enforce}));
   const text::Json key(
       text::Json::Array{text::Json(all), static_cast<int>(choice.kind), choice.name, choice.parallel, choice.opened});
-  return std::make_shared<GrammarConstraint>(cache_->get("tools " + key.dump(), [&] {
+  const std::string text = key.dump();
+  check_text("the list of tools is", text);
+  return std::make_shared<GrammarConstraint>(cache_->get("tools " + text, [&] {
     auto machine = std::make_shared<Machine>();
     write_tool_calls(*machine, tools, choice);
     if (!machine->finish())

@@ -200,6 +200,7 @@ TEST(Schema, RefusesWithPlaceKeywordAndRemedy) {
       {R"({"foo": 1})", "\"foo\" is not supported; remove it"},
       {R"(3)", "a schema is an object or a boolean, not integer"},
       {R"({)", "the schema is not valid JSON"},
+      {"{\"const\": \"\xff\"}", "the schema is not UTF-8"},
   };
   for (const auto& [text, message] : cases) {
     SCOPED_TRACE(text);
@@ -231,7 +232,7 @@ TEST(Schema, HostileSizes) {
       "takes more than 100000 states");
   fails(R"x({"type": "string", "pattern": "((a{100}){100}){100}"})x", "takes more than 20000 states");
   fails(R"x({"type": "string", "pattern": ")x" + nested(3000, "(", ")", "a") + "\"}", "more than 100 nested groups");
-  fails("\"" + std::string(2 << 20, 'x') + "\"", "bytes; at most");
+  fails("\"" + std::string(2 << 20, 'x') + "\"", "bytes long; at most");
 }
 
 TEST(Schema, NestingIsLimitedWithoutDeadEnds) {

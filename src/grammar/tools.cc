@@ -110,7 +110,6 @@ void write_tool_calls(Machine& m, const std::vector<Tool>& tools, const ToolChoi
       fail(ErrorKind::invalid_argument, "two tools have the name \"{}\"; give each its own", tool.name);
     if (choice.kind == ToolChoice::named && tool.name != choice.name) continue;
     const std::string path = fmt::format("{}#", tool.name);
-    static const text::Json anything{true};
     SchemaRules rules(m, tool.parameters, path);
     SchemaRules::Members members;
     const bool none =
