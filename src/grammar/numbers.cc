@@ -1,12 +1,15 @@
 #include "grammar/numbers.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 namespace hadal::grammar {
 namespace {
 
 constexpr int kFractionDigits = 20;
+// Decimals of so many digits are different doubles when they differ.
+constexpr int kExactDigits = 15;
 
 void digits(Machine& m, StateId from, char first, char last, StateId to) {
   m.edge(from, static_cast<Symbol>(first), static_cast<Symbol>(last), to);
@@ -42,11 +45,12 @@ void magnitude(Machine& m, StateId from, std::int64_t least, std::int64_t most, 
 enum class Fraction { any, zero, not_zero };
 
 // A point and digits; except for not_zero they may be absent.
-void fraction(Machine& m, StateId from, Fraction kind, StateId to) {
+void fraction(Machine& m, StateId from, Fraction kind, int most_digits, StateId to) {
   if (kind != Fraction::not_zero) m.epsilon(from, to);
+  if (most_digits == 0) return;
   StateId zeros = m.state(), others = m.state();  // only zeros so far; a digit that is not zero was there
   m.edge(from, '.', zeros);
-  for (int i = 0; i < kFractionDigits; ++i) {
+  for (int i = 0; i < most_digits; ++i) {
     const StateId next_zeros = m.state(), next_others = m.state();
     m.edge(zeros, '0', next_zeros);
     if (kind != Fraction::zero) digits(m, zeros, '1', '9', next_others);
@@ -59,13 +63,14 @@ void fraction(Machine& m, StateId from, Fraction kind, StateId to) {
 }
 
 // Numbers between 0 <= least and most in size, either bound left out where it says so.
-void size(Machine& m, StateId from, std::int64_t least, bool above, std::int64_t most, bool below, StateId to) {
+void size(Machine& m, StateId from, std::int64_t least, bool above, std::int64_t most, bool below, int fraction_digits,
+          StateId to) {
   if (least > most || (least == most && (above || below))) return;
   const auto part = [&](std::int64_t low, std::int64_t high, Fraction kind) {
     if (low > high) return;
     const StateId whole = m.state();
     magnitude(m, from, low, high, whole);
-    fraction(m, whole, kind, to);
+    fraction(m, whole, kind, fraction_digits, to);
   };
   const std::int64_t inner = least + above;  // from here to below `most` every fraction is possible
   if (above && least < most) part(least, least, Fraction::not_zero);
@@ -91,7 +96,7 @@ void write_number(Machine& m, const NumberBounds& b, StateId from, StateId to) {
                   second = m.state();
     m.epsilon(from, positive);
     m.edge(from, '-', positive);
-    size(m, positive, 0, false, kMostInteger, false, mantissa);
+    size(m, positive, 0, false, kMostInteger, false, kFractionDigits, mantissa);
     m.epsilon(mantissa, to);
     m.edge(mantissa, 'e', exponent);
     m.edge(mantissa, 'E', exponent);
@@ -102,12 +107,22 @@ void write_number(Machine& m, const NumberBounds& b, StateId from, StateId to) {
     digits(m, second, '0', '9', to);
     return m.epsilon(second, to);
   }
+  // Beside a bound that is left out, a reader of doubles must not see the bound.
+  int fraction_digits = kFractionDigits;
+  const auto keep_apart = [&](std::int64_t bound) {
+    const int digits_of_bound = static_cast<int>(std::to_string(std::abs(bound)).size());
+    fraction_digits = std::min(fraction_digits, std::max(0, kExactDigits - digits_of_bound));
+  };
+  if (b.above_least) keep_apart(b.least);
+  if (b.below_most) keep_apart(b.most);
   if (b.most > 0 || (b.most == 0 && !b.below_most))
-    size(m, from, std::max<std::int64_t>(b.least, 0), b.least >= 0 && b.above_least, b.most, b.below_most, to);
+    size(m, from, std::max<std::int64_t>(b.least, 0), b.least >= 0 && b.above_least, b.most, b.below_most,
+         fraction_digits, to);
   if (b.least >= 0 || b.least > b.most) return;
   const StateId minus = m.state();
   m.edge(from, '-', minus);
-  size(m, minus, std::max<std::int64_t>(-b.most, 0), b.most <= 0 && b.below_most, -b.least, b.above_least, to);
+  size(m, minus, std::max<std::int64_t>(-b.most, 0), b.most <= 0 && b.below_most, -b.least, b.above_least,
+       fraction_digits, to);
 }
 
 }  // namespace hadal::grammar

@@ -18,7 +18,8 @@ struct NumberBounds {
 // Integers from least to most: no fraction, no exponent, no leading zeros. Writes nothing when there are none.
 void write_integer(Machine& machine, const NumberBounds& bounds, StateId from, StateId to);
 
-// Numbers: up to 18 digits before and 20 behind the point, and, when they are not bounded, an exponent of up to two digits.
+// Numbers: up to 18 digits before and 20 behind the point (with a bound that is left out so few that a double keeps them apart
+// from it), and, when they are not bounded, an exponent of up to two digits.
 void write_number(Machine& machine, const NumberBounds& bounds, StateId from, StateId to);
 
 }  // namespace hadal::grammar

@@ -163,6 +163,18 @@ TEST(Schema, NumberBounds) {
   }
 }
 
+// 54.99999999999999999999 is below 55, but not once it is a double.
+TEST(Schema, NumbersStayApartFromABoundThatIsLeftOut) {
+  const auto constraint = schema(R"({"type": "number", "exclusiveMinimum": -39, "exclusiveMaximum": 55})");
+  for (const char* good : {"54.9999999999999", "-38.9999999999999", "54", "0.1234567890123"})
+    EXPECT_TRUE(takes(*constraint, good)) << good;
+  for (const char* bad : {"54.99999999999999", "-38.99999999999999", "55", "55.0", "-39"})
+    EXPECT_FALSE(takes(*constraint, bad)) << bad;
+  const auto large = schema(R"({"type": "number", "exclusiveMinimum": 123456789012345678})");
+  EXPECT_TRUE(takes(*large, "123456789012345679"));
+  EXPECT_FALSE(takes(*large, "123456789012345678.5"));
+}
+
 TEST(Schema, RefusesWithPlaceKeywordAndRemedy) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {R"({"properties": {"x": {"type": "array", "items": {"not": {}}}}})",

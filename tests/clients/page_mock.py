@@ -101,7 +101,7 @@ class Handler(BaseHTTPRequestHandler):
         cut = len(raw) // 2  # events arrive in pieces, cut inside characters too
         self.wfile.write(raw[:cut])
         self.wfile.flush()
-        time.sleep(0.002)
+        time.sleep(0.006)
         self.wfile.write(raw[cut:])
         self.wfile.flush()
 

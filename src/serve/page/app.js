@@ -312,7 +312,7 @@
       const f = message.figures;
       if (first !== undefined) f.first = (first - started) / 1000;
       if (pieces || usage) f.tokens = usage?.completion_tokens ?? pieces;
-      if (last > first && f.tokens > 1) f.speed = (f.tokens - 1) / ((last - first) / 1000);
+      if (last - first > 100 && f.tokens > 1) f.speed = (f.tokens - 1) / ((last - first) / 1000);  // not of one burst
       if (usage) {
         f.prompt = usage.prompt_tokens;
         f.cached = usage.prompt_tokens_details?.cached_tokens;
