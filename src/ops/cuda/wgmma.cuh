@@ -162,6 +162,17 @@ HADAL_WGMMA(232, "116", "117", "118", "119", "120", "121", "122")
 HADAL_WGMMA(240, "120", "121", "122", "123", "124", "125", "126")
 HADAL_WGMMA(248, "124", "125", "126", "127", "128", "129", "130")
 HADAL_WGMMA(256, "128", "129", "130", "131", "132", "133", "134")
+
+// 8-bit integers: D[64, 128] += A[64, 32] B[32, 128] in int32. A in registers, B K-major in shared memory; a step of 32 in K
+// adds 32 bytes, as 16 values of 16 bits do.
+__device__ __forceinline__ void wgmma_int8_n128(int (&d)[64], const uint32_t* a, uint64_t b, int accumulate) {
+#define HADAL_I8(I) "+r"(d[I]),"+r"(d[I+1]),"+r"(d[I+2]),"+r"(d[I+3]),"+r"(d[I+4]),"+r"(d[I+5]),"+r"(d[I+6]),"+r"(d[I+7])
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+               "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" HADAL_R128 "}, {%64,%65,%66,%67}, %68, p;\n}\n"
+               : HADAL_I8(0),HADAL_I8(8),HADAL_I8(16),HADAL_I8(24),HADAL_I8(32),HADAL_I8(40),HADAL_I8(48),HADAL_I8(56)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+#undef HADAL_I8
+}
 // clang-format on
 
 }  // namespace hadal::cuda

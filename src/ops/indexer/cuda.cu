@@ -14,8 +14,8 @@ constexpr size_t kScoreBytes = size_t{256} << 20;  // rows are scored in chunks 
 constexpr int kWarps = 4;
 
 // Queries in place, one warp a (row, head): rotation, then Q2.
-__global__ void __launch_bounds__(32 * kWarps) query_kernel(uint16_t* q, int64_t count, int heads, int dim, const int32_t* position,
-                                                            Rope rope, bool wide, float* trace) {
+__global__ void __launch_bounds__(32 * kWarps)
+    query_kernel(uint16_t* q, int64_t count, int heads, int dim, const int32_t* position, Rope rope, float* trace) {
   extern __shared__ float shared[];
   const int lane = threadIdx.x % 32;
   const int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
@@ -26,20 +26,22 @@ __global__ void __launch_bounds__(32 * kWarps) query_kernel(uint16_t* q, int64_t
   warp_rotate(v, dim, rope, position[i / heads]);
   warp_pack<RowFormat::fp4_ue8m0_32>(v, dim, nullptr);
   for (int c = lane; c < dim; c += 32) {
-    q[i * dim + (wide ? (c & ~31) + wide_channel(c & 31) : c)] = to_bf16(v[c]);
+    q[i * dim + c] = to_bf16(v[c]);
     if (trace != nullptr) trace[i * dim + c] = v[c];
   }
 }
 
 // w = bf16( bf16(weights_proj x) * factor ), zero for the heads that fill up a group of 32.
-__global__ void head_weight_kernel(const uint16_t* projected, int64_t count, int heads, int padded, double factor, float* w) {
+__global__ void head_weight_kernel(const uint16_t* projected, int64_t count, int heads, int padded, double factor,
+                                   float* w) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= count) return;
   const int64_t row = i / padded, head = i % padded;
   w[i] = head < heads ? round_bf16(static_cast<float>(from_bf16(projected[row * heads + head]) * factor)) : 0.0f;
 }
 
-__global__ void trace_kernel(const IndexLists lists, int first_row, const float* scores, int64_t stride, float* trace, int64_t cols) {
+__global__ void trace_kernel(const IndexLists lists, int first_row, const float* scores, int64_t stride, float* trace,
+                             int64_t cols) {
   const int row = first_row + blockIdx.x;
   float* out = trace + row * cols;
   for (int64_t i = threadIdx.x; i < cols; i += blockDim.x) out[i] = -INFINITY;
@@ -53,6 +55,12 @@ __global__ void trace_kernel(const IndexLists lists, int first_row, const float*
 
 }  // namespace
 
+bool takes_int8_scores(const IndexerArgs& args) {
+  // Neighbouring entries, eight at a time, are neighbouring rows of a page.
+  return args.heads == kInt8Heads && args.index_dim == kInt8Dim && args.keys.page_rows % 8 == 0 &&
+         (args.use != CandidateUse::filter || args.candidate_block_size == 8);
+}
+
 void indexer(Context& context, const IndexerArgs& args) {
   CudaContext& cuda = CudaContext::of(context);
   const int rows = args.rows->rows;
@@ -61,30 +69,46 @@ void indexer(Context& context, const IndexerArgs& args) {
   HADAL_CUDA_CHECK(args.wq_b.n == args.heads * args.index_dim && args.weights_proj.n == args.heads);
   HADAL_CUDA_CHECK(args.selection.rows.cols == args.topk);
   const bool two_level = args.use != CandidateUse::none;
-  HADAL_CUDA_CHECK(!two_level || (args.candidate_block_size > 0 && args.candidates.blocks.cols == args.candidate_topk_blocks));
+  HADAL_CUDA_CHECK(!two_level ||
+                   (args.candidate_block_size > 0 && args.candidates.blocks.cols == args.candidate_topk_blocks));
 
-  // Which kernel scores does not change the scores: see scores.cu.
-  const bool wide = takes_wide_scores(args.heads, args.index_dim) && args.use != CandidateUse::filter && rows >= 8 * args.segments->count;
   Scratch scratch(cuda);
   const Tensor q = cuda.activations(rows, int64_t{args.heads} * args.index_dim);
   linear(cuda, linear_args(args.qr, args.wq_b, q));
-  const int64_t count = int64_t{rows} * args.heads;
-  query_kernel<<<static_cast<unsigned>((count + kWarps - 1) / kWarps), 32 * kWarps, sizeof(float) * kWarps * args.index_dim,
-                 cuda.stream()>>>(q.bf16(), count, args.heads, args.index_dim, args.rows->position, args.rope, wide,
-                                  args.query_trace ? args.query_trace.f32() : nullptr);
-  HADAL_CUDA_LAUNCHED("index queries");
-
   const Tensor projected = cuda.activations(rows, args.heads);
   LinearArgs project = linear_args(args.x, args.weights_proj, projected);
   project.x_row = args.x_source;
   linear(cuda, project);
-  const int padded = (args.heads + 31) / 32 * 32;
-  float* w = scratch.get<float>(static_cast<size_t>(rows) * padded);
-  const double factor = 1 / std::sqrt(static_cast<double>(args.index_dim) * args.heads);
-  const int64_t weights = int64_t{rows} * padded;
-  head_weight_kernel<<<static_cast<unsigned>((weights + 255) / 256), 256, 0, cuda.stream()>>>(projected.bf16(), weights, args.heads,
-                                                                                             padded, factor, w);
-  HADAL_CUDA_LAUNCHED("index head weights");
+
+  ScoreProblem s{};
+  s.heads = args.heads;
+  s.index_dim = args.index_dim;
+  s.official = cuda.numerics() == Numerics::official;
+  const bool int8 = takes_int8_scores(args);
+  // Which of the two kernels scores does not change the scores.
+  const bool wide = int8 && args.use != CandidateUse::filter && rows >= 8 * args.segments->count;
+  float* trace = args.query_trace ? args.query_trace.f32() : nullptr;
+  if (int8) {
+    const auto padded = static_cast<size_t>(rows) + kPaddingRows, columns = static_cast<size_t>(rows) * kInt8Heads;
+    s.int8 = {scratch.get<uint8_t>(padded * kInt8RowBytes), scratch.get<float>(padded * kWeightStride),
+              scratch.get<uint32_t>(columns), scratch.get<uint8_t>(columns)};
+    launch_int8_queries(cuda.stream(), q.bf16(), projected.bf16(), rows, args.rows->position, args.rope, s.int8, trace);
+  } else {
+    const int64_t count = int64_t{rows} * args.heads;
+    query_kernel<<<static_cast<unsigned>((count + kWarps - 1) / kWarps), 32 * kWarps,
+                   sizeof(float) * kWarps * args.index_dim, cuda.stream()>>>(
+        q.bf16(), count, args.heads, args.index_dim, args.rows->position, args.rope, trace);
+    HADAL_CUDA_LAUNCHED("index queries");
+    const int padded = (args.heads + 31) / 32 * 32;
+    float* w = scratch.get<float>(static_cast<size_t>(rows) * padded);
+    const double factor = 1 / std::sqrt(static_cast<double>(args.index_dim) * args.heads);
+    const int64_t weights = int64_t{rows} * padded;
+    head_weight_kernel<<<static_cast<unsigned>((weights + 255) / 256), 256, 0, cuda.stream()>>>(
+        projected.bf16(), weights, args.heads, padded, factor, w);
+    HADAL_CUDA_LAUNCHED("index head weights");
+    s.query = q.bf16();
+    s.head_weights = w;
+  }
 
   IndexLists lists{};
   lists.rows = *args.rows;
@@ -102,22 +126,24 @@ void indexer(Context& context, const IndexerArgs& args) {
   // max_blocks, so a filtered list is never longer than that many.
   int64_t longest = int64_t{args.segments->page_stride} * args.keys.page_rows;
   if (lists.filter) longest = std::min(longest, int64_t{lists.max_blocks} * lists.block_size);
-  const int64_t stride = (longest + 63) / 64 * 64;
-  const int64_t chunk = std::clamp<int64_t>(static_cast<int64_t>(kScoreBytes / sizeof(float)) / std::max<int64_t>(stride, 1) / 8 * 8, 8, rows);
+  const int64_t stride = (longest + 255) / 256 * 256;  // the keys of a block of the wide kernel
+  const int64_t chunk = std::min<int64_t>(rows, std::max<int64_t>(8, static_cast<int64_t>(kScoreBytes / sizeof(float)) /
+                                                                         std::max<int64_t>(stride, 1) / 8 * 8));
 
-  ScoreProblem s{};
   s.lists = lists;
-  s.heads = args.heads;
-  s.index_dim = args.index_dim;
-  s.query = q.bf16();
-  s.head_weights = w;
   s.scores = scratch.get<float>(static_cast<size_t>(chunk * stride));
   s.stride = stride;
   s.longest = static_cast<int>(longest);
+  if (int8) {
+    s.granule = wide && !(args.use == CandidateUse::publish && args.candidate_block_size == 8) ? 16 : 8;
+    s.best = scratch.get<float>(static_cast<size_t>(chunk * (stride / s.granule)));
+  }
   SelectProblem t{};
   t.lists = lists;
   t.scores = s.scores;
   t.stride = stride;
+  t.best = s.best;
+  t.granule = s.granule;
   t.topk = args.topk;
   t.selected = args.selection.rows.i32();
   t.count = args.selection.count.i32();
@@ -130,8 +156,9 @@ void indexer(Context& context, const IndexerArgs& args) {
   for (int64_t first = 0; first < rows; first += chunk) {
     s.first_row = t.first_row = static_cast<int>(first);
     s.row_count = t.row_count = static_cast<int>(std::min<int64_t>(chunk, rows - first));
-    if (longest > 0) (wide ? launch_index_scores_wide : launch_index_scores)(cuda, s);
-    launch_index_select(cuda, t);
+    if (longest > 0)
+      (wide ? launch_index_scores_wide : int8 ? launch_index_scores_narrow : launch_index_scores)(cuda.stream(), s);
+    launch_index_select(cuda.stream(), t);
     if (args.score_trace) {
       trace_kernel<<<s.row_count, 256, 0, cuda.stream()>>>(lists, s.first_row, s.scores, stride, args.score_trace.f32(),
                                                            args.score_trace.cols);

@@ -15,7 +15,7 @@ enum class CandidateUse : uint8_t {
 //   score[g] = sum_h w_h * relu( iq_h . key_g )          visible: g < (p + 1) / ratio
 //   selected = the topk largest scores, lower group first among equals, listed in ascending group order
 // Scores are fp32; `official` rounds the dot product, the product with w and the sum to bf16.
-// Heads are summed in ascending order.
+// The order of the sum over heads is the backend's own, and the same for every row and entry.
 struct IndexerArgs {
   const RowSet* rows = nullptr;
   const Segments* segments = nullptr;

@@ -1,4 +1,4 @@
-// The two halves of the CUDA indexer: scores of a chunk of rows into a matrix, and the exact selection from it.
+// The parts of the CUDA indexer: queries, scores of a chunk of rows into a matrix, and the exact selection from it.
 #pragma once
 
 #include "ops/cuda/context.h"
@@ -34,32 +34,53 @@ struct IndexLists {
 #endif
 };
 
+// ---- 32 heads of 128 channels: queries as 8-bit integers ----------------------------------------------------------------
+// int8.cuh has the layout of `codes` and the meaning of the rest. Rows past the last are read, and their results dropped.
+inline constexpr int kInt8Heads = 32, kInt8Dim = 128, kInt8RowBytes = kInt8Heads * kInt8Dim;
+inline constexpr int kWeightStride = 36;  // 32 head weights, then whether the row needs the careful path
+inline constexpr int kPaddingRows = 3;
+struct Int8Queries {
+  uint8_t* codes;      // [rows + padding, 32 * 128]
+  float* weights;      // [rows + padding, kWeightStride]
+  uint32_t* relative;  // [rows, 32] a scale byte for each block of 32 channels
+  uint8_t* fold;       // [rows, 32] the scale that is in the weight
+};
+// q: bf16 [rows, 32 * 128] before rotation; projected: bf16 [rows, 32].
+void launch_int8_queries(cudaStream_t stream, const uint16_t* q, const uint16_t* projected, int rows,
+                         const int32_t* position, const Rope& rope, const Int8Queries& out, float* trace);
+
+// ---- scores ------------------------------------------------------------------------------------------------------------
 struct ScoreProblem {
   IndexLists lists;
   int first_row, row_count;  // the chunk
   int heads, index_dim;
-  const uint16_t* query;       // bf16 [rows, heads * index_dim], rounded by Q2
-  const float* head_weights;   // [rows, heads rounded up to 32], zero past the end
-  float* scores;               // [row_count, stride]; written for the entries of every list, -inf where not visible
+  const uint16_t* query;      // bf16 [rows, heads * index_dim], rounded by Q2; general kernel
+  const float* head_weights;  // [rows, heads rounded up to 32], zero past the end; general kernel
+  Int8Queries int8;           // the other two kernels
+  float* scores;              // [row_count, stride]; written for the entries of every list, -inf where not visible
   int64_t stride;
+  float* best;  // [row_count, stride / granule] the largest score of each `granule` neighbouring entries; int8 kernels
+  int granule;
   int longest;  // no list of the step is longer
+  bool official;
 };
-void launch_index_scores(CudaContext& context, const ScoreProblem& problem);
+// Any number of heads; bf16 operands.
+void launch_index_scores(cudaStream_t stream, const ScoreProblem& problem);
 
-// The same scores on wgmma, for many rows of a request over all visible groups. Takes queries whose channels are in the
-// order of wide_channel(); 32 heads of 128 channels.
-void launch_index_scores_wide(CudaContext& context, const ScoreProblem& problem);
-inline bool takes_wide_scores(int heads, int index_dim) { return heads == 32 && index_dim == 128; }
-#ifdef __CUDACC__
-// Where channel c of a block of 32 goes: keys then give their operands from eight neighbouring codes a lane.
-__device__ __forceinline__ int wide_channel(int c) { return (c & 4) * 4 + (c & 2) * 4 + c / 8 * 2 + (c & 1); }
-#endif
+// 32 heads of 128 channels. Both kernels give the same bits. `wide` is for many rows of a request over all visible groups
+// (granule 8 or 16), `narrow` for any lists with granule 8.
+bool takes_int8_scores(const IndexerArgs& args);
+void launch_index_scores_wide(cudaStream_t stream, const ScoreProblem& problem);
+void launch_index_scores_narrow(cudaStream_t stream, const ScoreProblem& problem);
 
+// ---- selection ---------------------------------------------------------------------------------------------------------
 struct SelectProblem {
   IndexLists lists;
   int first_row, row_count;
   const float* scores;
   int64_t stride;
+  const float* best = nullptr;  // of ScoreProblem, or null
+  int granule = 0;
   int topk;
   int32_t* selected;  // [step rows, topk] physical rows
   int32_t* count;     // [step rows]
@@ -69,6 +90,6 @@ struct SelectProblem {
   float* block_scores = nullptr;  // scratch [row_count, block_stride]
   int64_t block_stride = 0;
 };
-void launch_index_select(CudaContext& context, const SelectProblem& problem);
+void launch_index_select(cudaStream_t stream, const SelectProblem& problem);
 
 }  // namespace hadal::cuda

@@ -1,21 +1,58 @@
-// Index scores on the tensor cores. A warp keeps 32 keys, decoded to bf16, in registers and runs the queries of its rows
-// past them: a key is read and decoded once for kQueryRows rows of a request.
+// Index scores of any number of heads, on the tensor cores in bf16. A warp keeps 32 keys, decoded to bf16, in registers and
+// runs the queries of its rows past them: a key is read and decoded once for kQueryRows rows of a request.
 //
 // FP4 values times powers of two: a dot product is a sum of few-bit products, exact in fp32 unless block scales lie far
-// apart. Heads are then added in ascending order, so that scores, and with them selections, do not depend on the kernel.
+// apart. Heads are then added in ascending order.
 #include <cmath>
 
+#include "ops/cuda/codec.cuh"
 #include "ops/cuda/errors.h"
 #include "ops/cuda/mma.cuh"
 #include "ops/cuda/row.cuh"
 #include "ops/indexer/kernels.cuh"
-#include "ops/indexer/score_parts.cuh"
 
 namespace hadal::cuda {
 namespace {
 
 constexpr int kWarps = 4, kWarpKeys = 32, kTileKeys = kWarps * kWarpKeys;
 constexpr int kQueryRows = 8;
+
+// Eight FP4 codes (low nibble first) times a power of two, as four bf16 pairs. The codes are moved into a bf16 with a wrong
+// exponent bias, which a multiplication by 2^126 repairs.
+__device__ __forceinline__ void decode_fp4(uint32_t codes, uint8_t scale, uint32_t (&out)[4]) {
+  constexpr uint32_t kBias = 0x7e807e80u;
+  uint32_t s = ue8m0_to_bf16(scale);
+  s |= s << 16;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t two = codes >> (8 * i);
+    const uint32_t pair = (two & 0xfu) | ((two & 0xf0u) << 12);
+    out[i] = multiply_bf16x2(multiply_bf16x2(((pair & 0x00070007u) << 6) | ((pair & 0x00080008u) << 12), kBias), s);
+  }
+}
+
+// Channels 8t .. 8t+7 of every block of 32 of a key with Blocks * 32 channels.
+template <int Blocks>
+__device__ __forceinline__ void load_key(const uint8_t* row, int t, uint32_t (&out)[Blocks][4]) {
+#pragma unroll
+  for (int b = 0; b < Blocks; ++b) {
+    uint32_t codes;
+    if constexpr (Blocks % 4 == 0) {  // rows of a multiple of 4 bytes
+      codes = *reinterpret_cast<const uint32_t*>(row + 16 * b + 4 * t);
+    } else {
+      const uint8_t* c = row + 16 * b + 4 * t;
+      codes = c[0] | (c[1] << 8) | (c[2] << 16) | (static_cast<uint32_t>(c[3]) << 24);
+    }
+    decode_fp4(codes, row[16 * Blocks + b], out[b]);
+  }
+}
+
+// One head's share of a score. `official` rounds the dot product and the product.
+template <bool Official>
+__device__ __forceinline__ float head_product(float w, float dot) {
+  if constexpr (Official) return round_bf16(w * fmaxf(round_bf16(dot), 0.0f));
+  return w * fmaxf(dot, 0.0f);
+}
 
 // Lane (g, t) keeps, of keys 8 i + g (i = 0..3), channels 8t .. 8t+7 of every block of 32. Columns of the products are
 // heads in an order that gives lane t the eight consecutive heads 8t .. 8t+7 of every 32.
@@ -86,10 +123,8 @@ __global__ void __launch_bounds__(32 * kWarps, 3) score_kernel(const ScoreProble
 #pragma unroll
           for (int j = 0; j < 4; ++j)
 #pragma unroll
-            for (int v = 0; v < 4; ++v) {
-              dots[m][j][v] = head_product<Official>(w[2 * j + v % 2], dots[m][j][v]);
-            }
-        // Ascending heads: the running sum visits t = 0, 1, 2, 3; what the other lanes compute meanwhile is discarded.
+            for (int v = 0; v < 4; ++v) { dots[m][j][v] = head_product<Official>(w[2 * j + v % 2], dots[m][j][v]); }
+            // Ascending heads: the running sum visits t = 0, 1, 2, 3; what the other lanes compute meanwhile is discarded.
 #pragma unroll
         for (int turn = 0; turn < 4; ++turn)
 #pragma unroll
@@ -121,22 +156,22 @@ __global__ void __launch_bounds__(32 * kWarps, 3) score_kernel(const ScoreProble
 }
 
 template <int Blocks>
-void launch_blocks(CudaContext& context, const ScoreProblem& p) {
+void launch_blocks(cudaStream_t stream, const ScoreProblem& p) {
   const dim3 grid((p.longest + kTileKeys - 1) / kTileKeys, (p.row_count + kQueryRows - 1) / kQueryRows);
-  if (context.numerics() == Numerics::official)
-    score_kernel<Blocks, true><<<grid, 32 * kWarps, 0, context.stream()>>>(p);
+  if (p.official)
+    score_kernel<Blocks, true><<<grid, 32 * kWarps, 0, stream>>>(p);
   else
-    score_kernel<Blocks, false><<<grid, 32 * kWarps, 0, context.stream()>>>(p);
+    score_kernel<Blocks, false><<<grid, 32 * kWarps, 0, stream>>>(p);
   HADAL_CUDA_LAUNCHED("index scores");
 }
 
 }  // namespace
 
-void launch_index_scores(CudaContext& context, const ScoreProblem& p) {
+void launch_index_scores(cudaStream_t stream, const ScoreProblem& p) {
   switch (p.index_dim) {
-    case 32: return launch_blocks<1>(context, p);
-    case 64: return launch_blocks<2>(context, p);
-    case 128: return launch_blocks<4>(context, p);
+    case 32: return launch_blocks<1>(stream, p);
+    case 64: return launch_blocks<2>(stream, p);
+    case 128: return launch_blocks<4>(stream, p);
     default: fail_shape("indexer", "an index dimension of 32, 64 or 128", p.index_dim);
   }
 }

@@ -1,171 +1,201 @@
-// Index scores of many rows of a request on wgmma. Keys are the M side: a warpgroup decodes 128 of them into registers once
-// and runs all rows past them. The 32 heads of four rows are the N side, in shared memory. While one block of 64 keys is
-// multiplied, the products of the other are weighted and summed.
-//
-// Columns of a product are heads in an order that gives lane t of a quad the eight consecutive heads 8t .. 8t+7 of a row.
+// Index scores of many rows of a request on wgmma. Keys are the M side: a warpgroup decodes 64 of them into registers once
+// and runs all rows past them. The 32 heads of four rows are the N side, in shared memory. Four warpgroups take turns with
+// the matrix unit: while one multiplies, the others weight and sum their products.
+#include <cmath>
+
 #include "ops/cuda/errors.h"
-#include "ops/cuda/mma.cuh"
 #include "ops/cuda/row.cuh"
 #include "ops/cuda/wgmma.cuh"
-#include "ops/indexer/kernels.cuh"
-#include "ops/indexer/score_parts.cuh"
+#include "ops/indexer/int8.cuh"
 
 namespace hadal::cuda {
 namespace {
 
-constexpr int kHeads = 32, kDim = 128;
-constexpr int kGroupKeys = 128, kTileKeys = 2 * kGroupKeys, kThreads = 256;
-constexpr int kTileRows = 4, kColumns = kTileRows * kHeads;  // 128
+constexpr int kWarps = 16, kWarpKeys = 16, kTileKeys = kWarps * kWarpKeys, kThreads = 32 * kWarps;
+constexpr int kTileRows = kPaddingRows + 1, kColumns = kTileRows * kInt8Heads;  // 128
 constexpr int kRowsPerCta = 128;
-constexpr int kBuffers = 3, kHalfBytes = kColumns * 128, kBufferBytes = 2 * kHalfBytes;
+constexpr int kStages = 8, kAhead = 6;
+constexpr int kTileBytes = kTileRows * kInt8RowBytes;
 
-// Weighted sums of 64 keys x 4 rows from the dot products, to the scores. `entry` is the list entry of this lane's first key.
+struct Shared {
+  uint8_t query[kStages][kTileBytes];
+  float weights[kStages][kTileRows * kWeightStride];
+  uint64_t full[kStages], empty[kStages];
+  uint32_t careful_tiles;  // of a run of rows, a bit each
+};
+static_assert(kRowsPerCta / kTileRows <= 32);
+
+// Weighted sums of 16 keys x 4 rows from the dot products: score[h] is that of key g + 8h and row t.
 template <bool Official>
-__device__ __forceinline__ void finish(const ScoreProblem& p, float (&dots)[kColumns / 2], int row0, int end, int entry) {
-  const int lane = threadIdx.x % 32, t = lane % 4;
-  float mine[2] = {};
+__device__ __forceinline__ void sum_heads(const int (&dots)[kColumns / 2], const float* weights, float (&score)[2]) {
+  const int t = threadIdx.x % 4;
+  float sum[2][kTileRows] = {};
 #pragma unroll
   for (int r = 0; r < kTileRows; ++r) {
-    const auto* w4 = reinterpret_cast<const float4*>(p.head_weights + int64_t{min(row0 + r, end - 1)} * kHeads + 8 * t);
+    const auto* w4 = reinterpret_cast<const float4*>(weights + r * kWeightStride + 8 * t);
     const float4 wa = w4[0], wb = w4[1];
     const float w[8] = {wa.x, wa.y, wa.z, wa.w, wb.x, wb.y, wb.z, wb.w};
-    float* d = dots + 16 * r;
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
-      for (int v = 0; v < 4; ++v) d[4 * j + v] = head_product<Official>(w[2 * j + v % 2], d[4 * j + v]);
-    // Ascending heads: the running sums visit t = 0, 1, 2, 3; what the other lanes compute meanwhile is discarded.
-    float sum[2] = {};
-#pragma unroll
-    for (int turn = 0; turn < 4; ++turn)
-#pragma unroll
-      for (int key = 0; key < 2; ++key) {
-        if (turn > 0) sum[key] = __shfl_sync(kFullWarp, sum[key], (lane & ~3) | (turn - 1));
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          sum[key] += d[4 * j + 2 * key];
-          sum[key] += d[4 * j + 2 * key + 1];
-        }
-      }
-#pragma unroll
-    for (int key = 0; key < 2; ++key) {  // lane t keeps row t
-      const float done = __shfl_sync(kFullWarp, sum[key], lane | 3);
-      if (t == r) mine[key] = done;
-    }
+      for (int v = 0; v < 4; ++v)
+        sum[v / 2][r] = add_head<Official>(sum[v / 2][r], w[2 * j + v % 2], dots[16 * r + 4 * j + v]);
   }
-  const int row = row0 + t;
-  if (row >= end) return;
-  const int visible = p.lists.visible(row);
-  float* out = p.scores + int64_t{row - p.first_row} * p.stride + entry;
-  if (entry < visible) out[0] = Official ? round_bf16(mine[0]) : mine[0];
-  if (entry + 8 < visible) out[8] = Official ? round_bf16(mine[1]) : mine[1];
+  score[0] = sum_quads(sum[0]);
+  score[1] = sum_quads(sum[1]);
 }
 
-template <bool Official>
+// One thread brings a tile of a run of rows.
+__device__ __forceinline__ void load_rows(Shared& s, const ScoreProblem& p, int64_t row, int use) {
+  const int stage = use % kStages;
+  if (use >= kStages) mbarrier_wait(&s.empty[stage], (use / kStages - 1) & 1);
+  mbarrier_arrive_expect(&s.full[stage], kTileBytes + sizeof s.weights[0]);
+  bulk_copy(s.query[stage], p.int8.codes + row * kInt8RowBytes, kTileBytes, &s.full[stage]);
+  bulk_copy(s.weights[stage], p.int8.weights + row * kWeightStride, sizeof s.weights[0], &s.full[stage]);
+}
+
+template <bool Official, int Granule>
 __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant__ ScoreProblem p) {
-  extern __shared__ __align__(1024) uint8_t buffers[];
-  const int group = __shfl_sync(kFullWarp, threadIdx.x / 128, 0);  // known to be the same in a warp
-  const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  extern __shared__ __align__(1024) uint8_t shared_bytes[];
+  Shared& s = *reinterpret_cast<Shared*>(shared_bytes);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int first_entry = blockIdx.x * kTileKeys;
-  const int lane_entry = first_entry + group * kGroupKeys + 16 * warp + g;  // and + 8, + 64, + 72
+  // The warp's keys are warp_entry .. + 15, the lane's + g and + 8 + g.
+  const int warp_entry = first_entry + warp * kWarpKeys;
   const int rows_begin = p.first_row + blockIdx.y * kRowsPerCta;
   const int rows_end = min(rows_begin + kRowsPerCta, p.first_row + p.row_count);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      mbarrier_init(&s.full[i], 1);
+      mbarrier_init(&s.empty[i], kWarps);
+    }
+    mbarrier_init_fence();
+  }
 
-  int begin = rows_begin;
-  while (begin < rows_end) {
+  int used = 0;  // tiles of earlier runs of rows
+  for (int begin = rows_begin, end; begin < rows_end; begin = end) {
     const int segment = p.lists.rows.segment[begin];
-    const int end = min(rows_end, p.lists.rows.seg_begin[segment + 1]);
-    const int visible = p.lists.visible(end - 1);
-    if (first_entry >= visible) {
-      begin = end;
-      continue;
+    end = min(rows_end, p.lists.rows.seg_begin[segment + 1]);
+    const int visible = p.lists.visible(end - 1), tiles = (end - begin + kTileRows - 1) / kTileRows;
+    if (first_entry >= visible) continue;
+    const bool all_visible = first_entry + kTileKeys <= p.lists.visible(begin);
+    const auto packed = [&](int half) {
+      const int e = warp_entry + 8 * half + g;
+      if (e >= visible) return PackedKey{{0, 0, 0, 0}, 0x7f7f7f7fu};
+      const int64_t row = physical_row(p.lists.segments, segment, p.lists.keys.page_rows, e);
+      return load_packed_key(p.lists.keys.rows, static_cast<uint32_t>(row), t);
+    };
+    if (threadIdx.x == 0) s.careful_tiles = 0;
+    __syncthreads();
+    if (threadIdx.x < kRowsPerCta) {
+      const int row = begin + threadIdx.x;
+      if (row < end && p.int8.weights[int64_t{row} * kWeightStride + kInt8Heads] != 0)
+        atomicOr(&s.careful_tiles, 1u << threadIdx.x / kTileRows);
     }
-    uint32_t keys[2][8][4];  // [64 keys][step of 16 channels]: the operand
+    uint32_t keys[4][4];  // [block of 32 channels]: the operand
+    float factor[2];
+    bool careful_key = false;
 #pragma unroll
-    for (int block = 0; block < 2; ++block)
+    for (int half = 0; half < 2; ++half) {
+      const PackedKey key = packed(half);
+      const KeyScales scales = key_scales(key.scales);
+      careful_key |= scales.base < 0;
+      factor[half] = score_factor<Official>(scales.base);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int e = lane_entry + 64 * block + 8 * half;
-        uint32_t key[4][4] = {};
-        if (e < visible) {
-          const int64_t physical = physical_row(p.lists.segments, segment, p.lists.keys.page_rows, e);
-          load_key<4>(p.lists.keys.rows + physical * p.lists.keys.row_bytes, t, key);
-        }
-#pragma unroll
-        for (int b = 0; b < 4; ++b)
-#pragma unroll
-          for (int s = 0; s < 2; ++s) {
-            keys[block][2 * b + s][half] = key[b][2 * s];
-            keys[block][2 * b + s][2 + half] = key[b][2 * s + 1];
-          }
-      }
-
-    const auto load = [&](int tile) {
-      uint8_t* const to = buffers + tile % kBuffers * kBufferBytes;
-#pragma unroll
-      for (int i = 0; i < kBufferBytes / 16 / kThreads; ++i) {
-        const int at = threadIdx.x + i * kThreads, column = at / 16, chunk = at % 16;
-        const int row = min(begin + tile * kTileRows + column / kHeads, end - 1);
-        const int head = 8 * (column % 8 / 2) + column % kHeads / 8 * 2 + column % 2;
-        copy_async_16(to + chunk / 8 * kHalfBytes + column * 128 + ((chunk % 8) ^ (column & 7)) * 16,
-                      p.query + (int64_t{row} * kHeads + head) * kDim + chunk * 8, true);
-      }
-    };
-    const auto multiply = [&](float (&dots)[kColumns / 2], const uint32_t (&key)[8][4], int tile) {
-      const uint32_t at = smem_address(buffers + tile % kBuffers * kBufferBytes);
-      const uint64_t half[2] = {k_major_descriptor(at), k_major_descriptor(at + kHalfBytes)};
-      wgmma_fence();
-#pragma unroll
-      for (int s = 0; s < 8; ++s) Wgmma<kColumns>::rs(dots, key[s], half[s / 4] + 2 * (s % 4), s > 0);
-      wgmma_commit();
-    };
-
-    const int tiles = (end - begin + kTileRows - 1) / kTileRows;
-    float dots0[kColumns / 2], dots1[kColumns / 2];
-    __syncthreads();  // the run before has left the buffers
-    load(0);
-    copy_async_commit();
-    // Makes a tile's queries visible to the matrix unit and starts loading the next tile's. The buffer that this overwrites
-    // was last read two tiles ago, which every thread has waited for before the barrier.
-    const auto advance = [&](int tile) {
-      copy_async_wait<0>();
-      fence_async_shared();
-      __syncthreads();
-      if (tile + 1 < tiles) load(tile + 1);
-      copy_async_commit();
-    };
+      for (int b = 0; b < 4; ++b)
+        codes_to_int8(key.codes[b], scales.shift >> 8 * b & 0xff, keys[b][half], keys[b][2 + half]);
+    }
+    const uint32_t careful = __syncthreads_or(careful_key) != 0 ? 0xffffffffu : s.careful_tiles;
+    if (threadIdx.x == 0)
+      for (int tile = 0; tile < min(kAhead, tiles); ++tile) load_rows(s, p, begin + tile * kTileRows, used + tile);
+    float* out = p.scores + int64_t{begin - p.first_row + t} * p.stride + warp_entry + g;
+    float* best = p.best + int64_t{begin - p.first_row + t} * (p.stride / Granule) + warp_entry / Granule;
     for (int tile = 0; tile < tiles; ++tile) {
-      advance(tile);
-      // The second warpgroup weights its last block after the barrier, the first one before it: so they take turns with the
-      // matrix unit. (Leaving a product running over the end of the loop makes ptxas serialise all of them, C7514.)
-      if (group == 1 && tile > 0) finish<Official>(p, dots1, begin + (tile - 1) * kTileRows, end, lane_entry + 64);
-      multiply(dots0, keys[0], tile);
-      multiply(dots1, keys[1], tile);
-      wgmma_wait<1>();
-      finish<Official>(p, dots0, begin + tile * kTileRows, end, lane_entry);
-      wgmma_wait<0>();
-      if (group == 0) finish<Official>(p, dots1, begin + tile * kTileRows, end, lane_entry + 64);
+      const int use = used + tile, stage = use % kStages;
+      if (threadIdx.x == 0 && tile + kAhead < tiles) load_rows(s, p, begin + (tile + kAhead) * kTileRows, use + kAhead);
+      mbarrier_wait(&s.full[stage], use / kStages & 1);
+      float score[2];  // of key 8 half + g and row t
+      if ((careful >> tile & 1) == 0) {
+        int dots[kColumns / 2];
+        const uint64_t query = k_major_descriptor(smem_address(s.query[stage]));
+        wgmma_fence();
+#pragma unroll
+        for (int b = 0; b < 4; ++b) wgmma_int8_n128(dots, keys[b], query + 2 * b, b > 0);
+        wgmma_commit();
+        wgmma_wait<0>();
+        sum_heads<Official>(dots, s.weights[stage], score);
+        score[0] *= factor[0];
+        score[1] *= factor[1];
+      } else {
+        float part[2][kTileRows];
+        const PackedKey key[2] = {packed(0), packed(1)};
+#pragma unroll
+        for (int r = 0; r < kTileRows; ++r) {
+          float two[2];
+          careful_scores<Official>(s.query[stage] + r * kInt8RowBytes, s.weights[stage] + r * kWeightStride,
+                                   p.int8.relative + int64_t{min(begin + tile * kTileRows + r, end - 1)} * kInt8Heads,
+                                   key, two);
+          part[0][r] = two[0];
+          part[1][r] = two[1];
+        }
+        score[0] = sum_quads(part[0]);
+        score[1] = sum_quads(part[1]);
+      }
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(&s.empty[stage]);
+
+      const int row = begin + tile * kTileRows + t;
+      if constexpr (Official) score[0] = round_bf16(score[0]), score[1] = round_bf16(score[1]);
+      if (!all_visible) {
+        const int seen = (row < end ? p.lists.visible(row) : 0) - warp_entry - g;
+        if (seen <= 0) score[0] = -INFINITY;
+        if (seen <= 8) score[1] = -INFINITY;
+      }
+      const auto top = [&](float v) {
+#pragma unroll
+        for (int other = 4; other < 32; other *= 2) v = fmaxf(v, __shfl_xor_sync(kFullWarp, v, other));
+        return v;
+      };
+      float v[2];
+      if constexpr (Granule == kWarpKeys) {
+        v[0] = top(fmaxf(score[0], score[1]));
+      } else {
+        v[0] = top(score[0]);
+        v[1] = top(score[1]);
+      }
+      if (row < end) {
+        out[0] = score[0];
+        out[8] = score[1];
+        if (g == 0) {
+          best[0] = v[0];
+          if constexpr (Granule != kWarpKeys) best[1] = v[1];
+        }
+      }
+      out += kTileRows * p.stride;
+      best += kTileRows * (p.stride / Granule);
     }
-    if (group == 1) finish<Official>(p, dots1, begin + (tiles - 1) * kTileRows, end, lane_entry + 64);
-    begin = end;
+    used += tiles;
   }
 }
 
-template <bool Official>
-void launch(CudaContext& context, const ScoreProblem& p) {
-  HADAL_CUDA(cudaFuncSetAttribute(wide_kernel<Official>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBuffers * kBufferBytes));
+template <bool Official, int Granule>
+void launch(cudaStream_t stream, const ScoreProblem& p) {
+  static const cudaError_t prepared =
+      cudaFuncSetAttribute(wide_kernel<Official, Granule>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
+  HADAL_CUDA(prepared);
   const dim3 grid((p.longest + kTileKeys - 1) / kTileKeys, (p.row_count + kRowsPerCta - 1) / kRowsPerCta);
-  wide_kernel<Official><<<grid, kThreads, kBuffers * kBufferBytes, context.stream()>>>(p);
+  wide_kernel<Official, Granule><<<grid, kThreads, sizeof(Shared), stream>>>(p);
   HADAL_CUDA_LAUNCHED("index scores, wide");
 }
 
 }  // namespace
 
-void launch_index_scores_wide(CudaContext& context, const ScoreProblem& p) {
-  if (context.numerics() == Numerics::official)
-    launch<true>(context, p);
+void launch_index_scores_wide(cudaStream_t stream, const ScoreProblem& p) {
+  HADAL_CUDA_CHECK(p.granule == 8 || p.granule == kWarpKeys);
+  if (p.official)
+    p.granule == 8 ? launch<true, 8>(stream, p) : launch<true, kWarpKeys>(stream, p);
   else
-    launch<false>(context, p);
+    p.granule == 8 ? launch<false, 8>(stream, p) : launch<false, kWarpKeys>(stream, p);
 }
 
 }  // namespace hadal::cuda

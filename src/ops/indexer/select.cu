@@ -1,5 +1,9 @@
-// Exact top-k of a row of scores, lower index first among equals, listed in ascending order. One CTA a row: three passes
-// of histograms find the k-th largest value, one pass lists what lies above it and as many of its equals as are needed.
+// Exact top-k of a row of scores, lower index first among equals, listed in ascending order. One CTA a row.
+//
+// The k-th largest value is found digit by digit with histograms. Where the score kernel left the largest score of every
+// few neighbours, the k-th largest of these is a lower bound of the k-th largest score: only neighbours that reach it are
+// read, and the hundreds of scores that do go through the search in shared memory. Otherwise, and when too many scores
+// reach the bound, the search reads the whole row several times.
 #include <climits>
 #include <cmath>
 
@@ -10,13 +14,17 @@
 namespace hadal::cuda {
 namespace {
 
-constexpr int kThreads = 512, kBins = 2048;
+constexpr int kThreads = 512, kWarps = kThreads / 32;    // four bins a thread: 11 bits
+constexpr int kMostGranules = 3072, kMostScores = 3072;  // kept in shared memory
 
 struct SelectShared {
-  unsigned bins[kBins];
-  int warp_counts[kThreads / 32];
+  uint4 bins[kThreads];
+  int warp_counts[kWarps];
   unsigned prefix;
   int need;
+  int granule[kMostGranules];
+  unsigned key[kMostScores];
+  int entry[kMostScores];
 };
 
 // Unsigned order of these keys is the order of the floats; -inf becomes 0x007fffff.
@@ -26,139 +34,208 @@ __device__ __forceinline__ unsigned order_key(float score) {
 }
 constexpr unsigned kMinusInfinity = 0x007fffffu;
 
-// Scores first .. first + 3, 16 bytes at once where they exist. Rows of the score matrix start at a multiple of 256 bytes,
-// block scores anywhere.
-__device__ __forceinline__ void load4(const float* scores, int first, int n, float (&v)[4]) {
-  if (first + 3 < n && (reinterpret_cast<uintptr_t>(scores) & 15) == 0) {
-    const float4 four = *reinterpret_cast<const float4*>(scores + first);
-    v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
-  } else {
+// Keys of a row in global memory, four neighbours at once where they exist and lie on 16 bytes; past the end 0.
+struct RowKeys {
+  const float* scores;
+  int n;
+  __device__ __forceinline__ void load(int first, unsigned (&key)[4]) const {
+    if (first + 3 < n && (reinterpret_cast<uintptr_t>(scores) & 15) == 0) {
+      const float4 v = *reinterpret_cast<const float4*>(scores + first);
+      key[0] = order_key(v.x), key[1] = order_key(v.y), key[2] = order_key(v.z), key[3] = order_key(v.w);
+    } else {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) v[i] = first + i < n ? scores[first + i] : -INFINITY;
+      for (int i = 0; i < 4; ++i) key[i] = first + i < n ? order_key(scores[first + i]) : 0;
+    }
   }
+};
+// Scores of the listed granules, one after the other.
+struct GranuleKeys {
+  const float* scores;
+  const int* granule;
+  int size, length, n;  // of a granule, of the row, size * granules
+  __device__ __forceinline__ int entry(int i) const { return granule[i / size] * size + i % size; }
+  __device__ __forceinline__ void load(int first, unsigned (&key)[4]) const {
+    const int at = first < n ? entry(first) : length;  // sizes are multiples of 4
+#pragma unroll
+    for (int i = 0; i < 4; ++i) key[i] = 0;
+    if (at + 3 < length) {
+      const float4 v = *reinterpret_cast<const float4*>(scores + at);
+      key[0] = order_key(v.x), key[1] = order_key(v.y), key[2] = order_key(v.z), key[3] = order_key(v.w);
+    } else {
+      for (int i = 0; i < 4 && at + i < length; ++i) key[i] = order_key(scores[at + i]);
+    }
+  }
+};
+struct SharedKeys {
+  const unsigned* keys;
+  int n;
+  __device__ __forceinline__ void load(int first, unsigned (&key)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) key[i] = first + i < n ? keys[first + i] : 0;
+  }
+};
+
+// Sum over earlier threads of the block; `total` gets the sum over all. Two barriers.
+__device__ __forceinline__ int exclusive_sum(int own, SelectShared& shared, int& total) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int up_to = own;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const int other = __shfl_up_sync(kFullWarp, up_to, offset);
+    if (lane >= offset) up_to += other;
+  }
+  if (lane == 31) shared.warp_counts[warp] = up_to;
+  __syncthreads();
+  int of_warps = lane < kWarps ? shared.warp_counts[lane] : 0;
+#pragma unroll
+  for (int offset = 1; offset < kWarps; offset *= 2) {
+    const int other = __shfl_up_sync(kFullWarp, of_warps, offset);
+    if (lane >= offset) of_warps += other;
+  }
+  total = __shfl_sync(kFullWarp, of_warps, kWarps - 1);
+  const int previous = __shfl_sync(kFullWarp, of_warps, (warp + 31) % 32);
+  __syncthreads();
+  return (warp == 0 ? 0 : previous) + up_to - own;
 }
 
-// Calls emit(place, index) for the chosen indices, in ascending order; returns their number to every thread.
-template <typename Emit>
-__device__ int select_largest(const float* scores, int n, int k, SelectShared& shared, Emit emit) {
-  // The k-th largest key, digit by digit. `need` counts how many of the elements with the found prefix still belong to
-  // the k largest. With fewer than k finite scores the search ends at a key of -inf or below: take all finite ones.
+struct Threshold {
+  unsigned key;  // the k-th largest, or -inf when there are fewer than k finite ones
+  int equals;    // how many of the keys equal to it belong to the k largest
+};
+
+// Keys of 0 are not there. Only the upper `Digits` digits of the threshold are found; the others are 0.
+template <int Digits, typename Keys>
+__device__ Threshold find_threshold(const Keys& keys, int k, SelectShared& shared) {
   unsigned prefix = 0;
-  int need = k, shift = 32;
-  constexpr int kDigits[3] = {11, 11, 10};
-  for (int digit = 0; digit < 3; ++digit) {
-    const int width = kDigits[digit];
-    const int above = shift;
-    shift -= width;
-    for (int i = threadIdx.x; i < kBins; i += kThreads) shared.bins[i] = 0;
+  int need = k;
+  auto* bins = reinterpret_cast<unsigned*>(shared.bins);
+#pragma unroll
+  for (int digit = 0; digit < Digits; ++digit) {
+    const int above = 32 - 11 * digit, shift = max(above - 11, 0), width = above - shift;
+    shared.bins[threadIdx.x] = make_uint4(0, 0, 0, 0);
+    if (threadIdx.x == 0) shared.need = INT_MAX;
     __syncthreads();
     const unsigned mask = (1u << width) - 1;
-    for (int base = 4 * threadIdx.x; base < n; base += 4 * kThreads) {
-      float v[4];
-      load4(scores, base, n, v);
+    for (int first = 4 * threadIdx.x; first < keys.n; first += 4 * kThreads) {
+      unsigned key[4];
+      keys.load(first, key);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const unsigned key = order_key(v[i]);
-        if (base + i < n && (above == 32 || (key >> above) == (prefix >> above))) atomicAdd(&shared.bins[(key >> shift) & mask], 1u);
-      }
+      for (int i = 0; i < 4; ++i)
+        if (key[i] != 0 && (digit == 0 || (key[i] >> above) == (prefix >> above)))
+          atomicAdd(&bins[(key[i] >> shift) & mask], 1u);
     }
     __syncthreads();
-    if (threadIdx.x < 32) {
-      // One warp walks from the largest bin down: a lane sums bins / 32 neighbouring ones.
-      const int lane = threadIdx.x, bins = 1 << width, each = bins / 32;
-      const int top = bins - 1 - lane * each;
-      int own = 0;
-      for (int i = 0; i < each; ++i) own += static_cast<int>(shared.bins[top - i]);
-      int before = own;
-      for (int offset = 1; offset < 32; offset *= 2) {
-        const int other = __shfl_up_sync(kFullWarp, before, offset);
-        if (lane >= offset) before += other;
-      }
-      before -= own;  // elements in larger bins than this lane's
-      if (before < need && before + own >= need) {
-        int left = need - before, bin = top;
-        while (left > static_cast<int>(shared.bins[bin])) left -= static_cast<int>(shared.bins[bin--]);
-        shared.prefix = prefix | (static_cast<unsigned>(bin) << shift);
-        shared.need = left;
-      }
-      const int total = __shfl_sync(kFullWarp, before + own, 31);
-      if (lane == 0 && total < need) shared.prefix = 0, shared.need = INT_MAX;  // fewer than k elements
-    }
-    __syncthreads();
-    prefix = shared.prefix;
-    need = shared.need;
-    __syncthreads();
-    if (need == INT_MAX) break;
-  }
-  if (prefix <= kMinusInfinity) prefix = kMinusInfinity, need = 0;
-
-  // One pass in order, four neighbours a thread. Counts of a round are packed: larger ones in the upper half.
-  int before_above = 0, before_equal = 0;  // in the elements of earlier rounds
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (int base = 0; base < n; base += 4 * kThreads) {
-    const int first = base + 4 * threadIdx.x;
-    float v[4];
-    load4(scores, first, n, v);
-    unsigned key[4];
-    int own = 0;
+    // Four bins a thread, the largest first.
+    const uint4 four = shared.bins[kThreads - 1 - threadIdx.x];
+    const int count[4] = {static_cast<int>(four.w), static_cast<int>(four.z), static_cast<int>(four.y),
+                          static_cast<int>(four.x)};
+    int total, before = exclusive_sum(count[0] + count[1] + count[2] + count[3], shared, total);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      key[i] = first + i < n ? order_key(v[i]) : 0;
-      own += (key[i] > prefix ? 1 << 16 : 0) + (key[i] == prefix ? 1 : 0);
+      if (before < need && before + count[i] >= need) {
+        shared.prefix = prefix | static_cast<unsigned>(4 * (kThreads - 1 - threadIdx.x) + 3 - i) << shift;
+        shared.need = need - before;
+      }
+      before += count[i];
     }
-    int up_to = own;
-    for (int offset = 1; offset < 32; offset *= 2) {
-      const int other = __shfl_up_sync(kFullWarp, up_to, offset);
-      if (lane >= offset) up_to += other;
-    }
-    if (lane == 31) shared.warp_counts[warp] = up_to;
     __syncthreads();
-    int of_warps = lane < kThreads / 32 ? shared.warp_counts[lane] : 0;
-    for (int offset = 1; offset < kThreads / 32; offset *= 2) {
-      const int other = __shfl_up_sync(kFullWarp, of_warps, offset);
-      if (lane >= offset) of_warps += other;
-    }
-    const int round = __shfl_sync(kFullWarp, of_warps, kThreads / 32 - 1);
-    const int previous = __shfl_sync(kFullWarp, of_warps, (warp + 31) % 32);
-    const int warps_before = warp == 0 ? 0 : previous;
+    need = shared.need;
+    if (need == INT_MAX) return {kMinusInfinity, 0};  // fewer than k
+    prefix = shared.prefix;
+    __syncthreads();
+  }
+  if (prefix <= kMinusInfinity) return {kMinusInfinity, 0};
+  return {prefix, need};
+}
+
+// Calls emit(place, i, key) for all keys above the threshold and the first `equals` equal ones, in ascending order of i, and
+// returns their number to every thread.
+template <typename Keys, typename Emit>
+__device__ int list_in_order(const Keys& keys, Threshold threshold, SelectShared& shared, Emit emit) {
+  int before_above = 0, before_equal = 0;  // in earlier rounds
+  for (int base = 0; base < keys.n; base += 4 * kThreads) {
+    const int first = base + 4 * threadIdx.x;
+    unsigned key[4] = {};
+    if (first < keys.n) keys.load(first, key);
+    int own = 0;  // above in the upper half, equal in the lower
+#pragma unroll
+    for (int i = 0; i < 4; ++i) own += (key[i] > threshold.key ? 1 << 16 : 0) + (key[i] == threshold.key ? 1 : 0);
+    int total;
+    const int at = exclusive_sum(own, shared, total);
     if (own != 0) {
-      const int at = warps_before + up_to - own;
       int above = before_above + (at >> 16), equal = before_equal + (at & 0xffff);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (key[i] > prefix) {
-          emit(above + min(equal, need), first + i);
+        if (key[i] > threshold.key) {
+          emit(above + min(equal, threshold.equals), first + i, key[i]);
           ++above;
-        } else if (key[i] == prefix) {
-          if (equal < need) emit(above + equal, first + i);
+        } else if (key[i] == threshold.key) {
+          if (equal < threshold.equals) emit(above + equal, first + i, key[i]);
           ++equal;
         }
       }
     }
-    before_above += round >> 16;
-    before_equal += round & 0xffff;
-    __syncthreads();
+    before_above += total >> 16;
+    before_equal += total & 0xffff;
   }
-  return before_above + min(before_equal, need);
+  __syncthreads();
+  return before_above + min(before_equal, threshold.equals);
 }
 
-__global__ void __launch_bounds__(kThreads) select_kernel(const SelectProblem p) {
+// Calls emit(place, index) for the k largest scores.
+template <typename Emit>
+__device__ int select_largest(const float* scores, int n, int k, SelectShared& shared, Emit emit) {
+  const RowKeys row{scores, n};
+  const Threshold threshold = find_threshold<3>(row, k, shared);
+  return list_in_order(row, threshold, shared, [&](int place, int i, unsigned) { emit(place, i); });
+}
+
+// The same by way of the largest score of each granule.
+template <typename Emit>
+__device__ int select_by_granules(const float* scores, int n, const float* best, int granule, int k,
+                                  SelectShared& shared, Emit emit) {
+  const RowKeys maxima{best, (n + granule - 1) / granule};
+  // All that reach the bound, finite ones only: "above" the key before it.
+  unsigned bound = kMinusInfinity;
+  if (maxima.n > k) bound = max(find_threshold<2>(maxima, k, shared).key, kMinusInfinity + 1) - 1;
+  const int granules = list_in_order(maxima, {bound, 0}, shared, [&](int place, int i, unsigned) {
+    if (place < kMostGranules) shared.granule[place] = i;
+  });
+  if (granules > kMostGranules) return select_largest(scores, n, k, shared, emit);
+  const GranuleKeys listed{scores, shared.granule, granule, n, granules * granule};
+  const int count = list_in_order(listed, {bound, 0}, shared, [&](int place, int i, unsigned key) {
+    if (place < kMostScores) {
+      shared.key[place] = key;
+      shared.entry[place] = listed.entry(i);
+    }
+  });
+  if (count > kMostScores) return select_largest(scores, n, k, shared, emit);
+  const SharedKeys kept{shared.key, count};
+  const Threshold threshold = find_threshold<3>(kept, k, shared);
+  return list_in_order(kept, threshold, shared, [&](int place, int i, unsigned) { emit(place, shared.entry[i]); });
+}
+
+__global__ void __launch_bounds__(kThreads) select_kernel(const __grid_constant__ SelectProblem p) {
   __shared__ SelectShared shared;
   const int row = p.first_row + blockIdx.x;
   const int64_t step_row = p.lists.rows.step_row[row];
   const int segment = p.lists.rows.segment[row];
-  const int blocks = p.lists.blocks(row);
+  const int blocks = p.lists.blocks(row), length = p.lists.length(row);
   int32_t* out = p.selected + step_row * p.topk;
-  const int count = select_largest(p.scores + blockIdx.x * p.stride, p.lists.length(row), p.topk, shared, [&](int place, int e) {
+  const auto emit = [&](int place, int e) {
     out[place] = static_cast<int32_t>(
         physical_row(p.lists.segments, segment, p.lists.keys.page_rows, p.lists.group(row, blocks, e)));
-  });
+  };
+  const float* scores = p.scores + blockIdx.x * p.stride;
+  const int count = p.best != nullptr ? select_by_granules(scores, length, p.best + blockIdx.x * (p.stride / p.granule),
+                                                           p.granule, p.topk, shared, emit)
+                                      : select_largest(scores, length, p.topk, shared, emit);
   for (int i = count + threadIdx.x; i < p.topk; i += kThreads) out[i] = -1;
   if (threadIdx.x == 0) p.count[step_row] = count;
 }
 
 // Candidate blocks: the largest score of each block; the newest block always wins.
-__global__ void __launch_bounds__(kThreads) publish_kernel(const SelectProblem p) {
+__global__ void __launch_bounds__(kThreads) publish_kernel(const __grid_constant__ SelectProblem p) {
   __shared__ SelectShared shared;
   const int row = p.first_row + blockIdx.x;
   const int64_t step_row = p.lists.rows.step_row[row];
@@ -171,10 +248,15 @@ __global__ void __launch_bounds__(kThreads) publish_kernel(const SelectProblem p
     return;
   }
   const float* scores = p.scores + blockIdx.x * p.stride;
+  const float* granules =
+      p.best != nullptr && p.granule == size ? p.best + blockIdx.x * (p.stride / p.granule) : nullptr;
   float* best = p.block_scores + blockIdx.x * p.block_stride;
   for (int b = threadIdx.x; b < blocks; b += kThreads) {
     float top = -INFINITY;
-    for (int e = b * size; e < min(visible, (b + 1) * size); ++e) top = fmaxf(top, scores[e]);
+    if (granules != nullptr)
+      top = granules[b];
+    else
+      for (int e = b * size; e < min(visible, (b + 1) * size); ++e) top = fmaxf(top, scores[e]);
     best[b] = b == blocks - 1 ? INFINITY : top;
   }
   __syncthreads();
@@ -185,11 +267,11 @@ __global__ void __launch_bounds__(kThreads) publish_kernel(const SelectProblem p
 
 }  // namespace
 
-void launch_index_select(CudaContext& context, const SelectProblem& p) {
-  select_kernel<<<p.row_count, kThreads, 0, context.stream()>>>(p);
+void launch_index_select(cudaStream_t stream, const SelectProblem& p) {
+  select_kernel<<<p.row_count, kThreads, 0, stream>>>(p);
   HADAL_CUDA_LAUNCHED("index selection");
   if (p.candidate_blocks == nullptr) return;
-  publish_kernel<<<p.row_count, kThreads, 0, context.stream()>>>(p);
+  publish_kernel<<<p.row_count, kThreads, 0, stream>>>(p);
   HADAL_CUDA_LAUNCHED("candidate blocks");
 }
 
