@@ -74,6 +74,7 @@ struct PagedRows {
   uint8_t* rows = nullptr;
   int row_bytes = 0;
   int page_rows = 0;  // page_tokens / ratio
+  int pages = 0;      // of the pool; 0: not known
 
   // Physical row of group g: what selections hold.
   static int64_t physical(const int32_t* pages, int page_rows, int64_t g) {

@@ -42,7 +42,7 @@ CachePools::CachePools(Context& context, CacheLayout layout, int slots, int page
     const int page_rows = layout_.page_tokens / owner.ratio;
     const auto make_pool = [&](size_t bytes) {
       void* rows = context_.allocate_cache(bytes * static_cast<size_t>(page_rows) * static_cast<size_t>(pages));
-      return PagedRows{static_cast<uint8_t*>(rows), static_cast<int>(bytes), page_rows};
+      return PagedRows{static_cast<uint8_t*>(rows), static_cast<int>(bytes), page_rows, pages};
     };
     entries_.push_back(make_pool(row_bytes(RowFormat::fp4_e4m3_16, layout_.head_dim)));
     keys_.push_back(make_pool(row_bytes(RowFormat::fp4_ue8m0_32, layout_.index_dim)));

@@ -91,6 +91,11 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t b
       : "memory");
 }
 
+// Asks for bytes to be brought to L2; 16-byte aligned.
+__device__ __forceinline__ void prefetch_l2(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 // 16 bytes global -> shared past L1.
 __device__ __forceinline__ void copy16_async(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");

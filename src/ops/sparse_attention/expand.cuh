@@ -1,5 +1,4 @@
-// Packed latent rows -> bf16 in the layout of the matrix instruction. Four threads a row; each takes 64 of the 256
-// channels of a half row at a time.
+// Packed latent rows -> bf16.
 //
 // All values are stored times 2^-8. A code moved to the low end of a bf16's exponent needs a factor up to 2^126 times its
 // group's scale; with 2^-8 that factor is one bf16 for every scale that occurs, so one multiplication decodes two values
@@ -13,51 +12,8 @@
 namespace hadal::cuda {
 
 inline constexpr int kHeadDim = 512;
-inline constexpr int kTileKeys = 64;
-inline constexpr int kSlabBytes = kTileKeys * 128;  // 64 keys x 64 channels, 128-byte swizzle
+inline constexpr int kExpandedBytes = 2 * kHeadDim;
 inline constexpr float kStoredScale = 0x1p-8f;
-
-// What a thread has read of its row ahead of time, 64 channels: an entry's two pieces of codes, of a window row the first two
-// of four. (Holding all of a window row costs registers that these warps lack, and spilled registers cost more than the
-// late loads: local memory misses L1 beside 227 KB of shared memory.)
-struct PackedPart {
-  uint64_t row;  // address of the thread's codes, with kIsEntry
-  uint4 codes[2];
-  uint32_t scales;
-};
-
-// In the top bit of a row's address.
-inline constexpr uint64_t kIsEntry = uint64_t{1} << 63;
-
-// A load that stays where it is written: the compiler would move an ordinary one down to its use, behind the wait for a
-// free tile, and expose its latency.
-__device__ __forceinline__ uint4 load_early(const uint8_t* p) {
-  uint4 v;
-  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p)
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ uint32_t load_early_word(const uint8_t* p) {
-  uint32_t v;
-  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-  return v;
-}
-
-__device__ __forceinline__ PackedPart load_part(uint64_t row, int half, int side) {
-  PackedPart r;
-  const int channel = half * 256 + side * 64;
-  const bool entry = (row & kIsEntry) != 0;
-  const auto* codes = reinterpret_cast<const uint8_t*>(row & ~kIsEntry) + (entry ? channel / 2 : channel);
-  const auto* scales = reinterpret_cast<const uint8_t*>(row & ~kIsEntry) +
-                       (entry ? kHeadDim / 2 + channel / 16 : kHeadDim + (channel & ~127) / 32);
-  r.row = reinterpret_cast<uint64_t>(codes) | (row & kIsEntry);
-  r.codes[0] = load_early(codes);
-  r.codes[1] = load_early(codes + 16);
-  r.scales = load_early_word(scales);
-  return r;
-}
 
 // Four E4M3 codes, two bf16 pairs.
 __device__ __forceinline__ void expand_e4m3(uint32_t codes, uint32_t factor, uint32_t& low, uint32_t& high) {
@@ -86,46 +42,26 @@ __device__ __forceinline__ uint32_t entry_factor(uint32_t code) {
   return multiply_bf16x2(multiply_bf16x2(bits | bits << 16, k119), k119);
 }
 
-// tile: eight slabs. Row r of the tile, its half and side as loaded.
-__device__ __forceinline__ void store_part(uint8_t* tile, int r, PackedPart& part, int half, int side) {
-  // Of unknown origin to the compiler: it would keep the 32 addresses of all tiles and chunks in registers over the loop.
-  uint32_t at = smem_address(tile) + (half * 4 + side) * kSlabBytes + r * 128, swizzle = (r & 7) << 4;
-  asm volatile("" : "+r"(at), "+r"(swizzle));
-  const auto store = [&](uint32_t chunk, uint4 v) {  // chunk of 8 channels
-    // Volatile: one chunk after the other. All at once needs more registers than these warps have.
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at + ((chunk << 4) ^ swizzle)), "r"(v.x), "r"(v.y),
-                 "r"(v.z), "r"(v.w)
-                 : "memory");
-  };
-  if ((part.row & kIsEntry) != 0) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t first = entry_factor(part.scales >> (16 * i)), second = entry_factor(part.scales >> (16 * i + 8));
-      store(4 * i, expand_e2m1(part.codes[i].x, first));
-      store(4 * i + 1, expand_e2m1(part.codes[i].y, first));
-      store(4 * i + 2, expand_e2m1(part.codes[i].z, second));
-      store(4 * i + 3, expand_e2m1(part.codes[i].w, second));
-    }
-  } else {
-    const auto* codes = reinterpret_cast<const uint8_t*>(part.row);
-    const uint32_t scales = part.scales >> (side % 2 * 16);  // two of the four bytes that were read
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t field = min(((scales >> (8 * i)) & 0xff) + 112, 254u) << 7;  // 2^(120 - 8) times 2^(scale - 127)
-      const uint32_t factor = field | field << 16;
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        uint4 v;
-        expand_e4m3(part.codes[j].x, factor, v.x, v.y);
-        expand_e4m3(part.codes[j].y, factor, v.z, v.w);
-        store(4 * i + 2 * j, v);
-        expand_e4m3(part.codes[j].z, factor, v.x, v.y);
-        expand_e4m3(part.codes[j].w, factor, v.z, v.w);
-        store(4 * i + 2 * j + 1, v);
-        if (i == 0) part.codes[j] = load_early(codes + 32 + 16 * j);
-      }
-    }
-  }
+// Channels 8 chunk .. 8 chunk + 7 of an entry or of a window row.
+struct PackedChunk {
+  uint32_t low, high;  // codes; of an entry, low alone
+  uint32_t scale;
+};
+__device__ __forceinline__ PackedChunk load_chunk(const uint8_t* row, bool entry, int chunk) {
+  const uint8_t* codes = row + (entry ? 4 : 8) * chunk;
+  PackedChunk p;
+  p.low = __ldg(reinterpret_cast<const uint32_t*>(codes));
+  p.high = __ldg(reinterpret_cast<const uint32_t*>(codes + (entry ? 0 : 4)));
+  p.scale = __ldg(row + (entry ? kHeadDim / 2 + chunk / 2 : kHeadDim + chunk / 4));
+  return p;
+}
+__device__ __forceinline__ uint4 expand_chunk(const PackedChunk& p, bool entry) {
+  if (entry) return expand_e2m1(p.low, entry_factor(p.scale));
+  const uint32_t field = min(p.scale + 112, 254u) << 7;  // 2^(120 - 8) times 2^(scale - 127)
+  uint4 v;
+  expand_e4m3(p.low, field | field << 16, v.x, v.y);
+  expand_e4m3(p.high, field | field << 16, v.z, v.w);
+  return v;
 }
 
 }  // namespace hadal::cuda

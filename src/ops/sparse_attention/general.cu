@@ -2,8 +2,8 @@
 // softmax in two passes as the specification writes it. For test checkpoints, and what the matrix kernel is checked with.
 #include "ops/cuda/errors.h"
 #include "ops/cuda/row.cuh"
-#include "ops/sparse_attention/keys.cuh"
 #include "ops/sparse_attention/kernels.h"
+#include "ops/sparse_attention/keys.cuh"
 
 namespace hadal::cuda {
 namespace {
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kThreads) general_kernel(const AttentionProble
   const SparseAttentionArgs& a = p.args;
   const int row = blockIdx.x, head = blockIdx.y, dim = a.head_dim;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  float* q = shared;           // [dim]
+  float* q = shared;            // [dim]
   float* score = shared + dim;  // [keys]
   __shared__ float reduce[32];
   const KeyList keys = key_list(a, row, p.in, p.out, p.segments, p.has_entries ? &p.entries : nullptr, &p.selection);
@@ -61,9 +61,10 @@ __global__ void __launch_bounds__(kThreads) general_kernel(const AttentionProble
     float sum = 0;
     for (int t = 0; t < window; ++t) sum = fmaf(score[t], window_value(window_row(a, keys, t), dim, c), sum);
     for (int t = window; t < count; ++t)
-      sum = fmaf(score[t],
-                 entry_value(p.entries.rows + static_cast<int64_t>(keys.entries[t - window]) * p.entries.row_bytes, dim, c),
-                 sum);
+      sum = fmaf(
+          score[t],
+          entry_value(p.entries.rows + static_cast<int64_t>(keys.entries[t - window]) * p.entries.row_bytes, dim, c),
+          sum);
     q[c] = round_bf16(sum / z);
   }
   __syncthreads();
@@ -82,7 +83,8 @@ __global__ void __launch_bounds__(kThreads) general_kernel(const AttentionProble
 void general_attention(const AttentionProblem& p, int most_keys, cudaStream_t stream) {
   const size_t bytes = (p.args.head_dim + static_cast<size_t>(most_keys)) * sizeof(float);
   if (bytes > 48 * 1024)
-    HADAL_CUDA(cudaFuncSetAttribute(general_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+    HADAL_CUDA(
+        cudaFuncSetAttribute(general_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
   general_kernel<<<dim3(p.out.rows, p.args.heads), kThreads, bytes, stream>>>(p);
   HADAL_CUDA_LAUNCHED("general_attention");
 }

@@ -16,15 +16,23 @@ struct AttentionProblem {
   Selection selection;
   bool has_entries = false;
   bool round_probabilities = true;
-  const float2* rotations = nullptr;  // [out.rows, rope.dim / 2], filled by matrix_attention
 };
 
 // most_keys: an upper bound of the keys of a row.
 void general_attention(const AttentionProblem& problem, int most_keys, cudaStream_t stream);
 
-// 64 heads of 512 channels. One block works through whole queries.
+// 64 heads of 512 channels. A first kernel expands packed rows to bf16 in scratch memory, a second one attends. Results do not
+// depend on which rows are expanded.
 bool matrix_attention_takes(const AttentionProblem& problem, int most_keys);
-// rotations: scratch of out.rows * rope.dim / 2.
-void matrix_attention(AttentionProblem problem, float2* rotations, int multiprocessors, cudaStream_t stream);
+struct MatrixAttentionPlan {
+  // Every row that some query may see, once: of the step, of the rings, of the requests' pages. Otherwise the keys of
+  // each query, `queries` at a time.
+  bool shared_rows = false;
+  int queries = 0;
+  size_t bytes = 0;  // of scratch, at 256 bytes
+};
+MatrixAttentionPlan plan_matrix_attention(const AttentionProblem& problem, int most_keys);
+void matrix_attention(const AttentionProblem& problem, const MatrixAttentionPlan& plan, int most_keys, void* scratch,
+                      int multiprocessors, cudaStream_t stream);
 
 }  // namespace hadal::cuda

@@ -8,7 +8,7 @@
 namespace hadal::cuda {
 
 struct KeyList {
-  int ring_first = 0;   // position of the first key from the ring
+  int ring_first = 0;  // position of the first key from the ring
   int ring_count = 0;
   int latent_first = 0;  // row of `in` of the first key from the step
   int latent_count = 0;
@@ -44,14 +44,16 @@ __device__ inline KeyList key_list(const SparseAttentionArgs& a, int row, const 
   if (entries != nullptr) {
     const int step_row = out.step_row[row];
     keys.entry_count = static_cast<const int32_t*>(selection->count.data)[step_row];
-    keys.entries = static_cast<const int32_t*>(selection->rows.data) + static_cast<int64_t>(step_row) * selection->rows.cols;
+    keys.entries =
+        static_cast<const int32_t*>(selection->rows.data) + static_cast<int64_t>(step_row) * selection->rows.cols;
   }
   return keys;
 }
 
 // The packed row of window key t < window_count().
 __device__ inline const uint8_t* window_row(const SparseAttentionArgs& a, const KeyList& keys, int t) {
-  if (t < keys.ring_count) return keys.ring + static_cast<int64_t>((keys.ring_first + t) % a.ring.window) * a.ring.row_bytes;
+  if (t < keys.ring_count)
+    return keys.ring + static_cast<int64_t>((keys.ring_first + t) % a.ring.window) * a.ring.row_bytes;
   return static_cast<const uint8_t*>(a.latent.data) +
          static_cast<int64_t>(keys.latent_first + t - keys.ring_count) * a.latent.cols;
 }

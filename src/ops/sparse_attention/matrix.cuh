@@ -1,0 +1,41 @@
+// What the two kernels of the matrix attention share: the layout of its scratch memory.
+#pragma once
+
+#include "ops/sparse_attention/expand.cuh"
+#include "ops/sparse_attention/kernels.h"
+#include "ops/sparse_attention/keys.cuh"
+
+namespace hadal::cuda {
+
+// Expanded rows: one of zeros, which stands for keys past the end of a list; then either the rows of the step, the rings
+// of the segments and their pages, or the keys of queries first_query .. first_query + queries - 1, `most_keys` each.
+struct ExpandedRows {
+  uint8_t* rows;
+  int32_t* page_begin;  // [pages of the pool] expanded row of the first row of a page; shared rows only
+  float2* rotations;    // [queries of the step, rope.dim / 2]
+  bool shared;
+  int most_keys;
+  int first_query, queries;
+  int first_ring, first_entry;  // of shared rows
+  int page_shift;               // rows of a page as a power of two
+  int count;
+};
+
+#ifdef __CUDACC__
+// The expanded row of key t of a query. keys: its list.
+__device__ __forceinline__ int expanded_row(const ExpandedRows& e, const AttentionProblem& p, const KeyList& keys,
+                                            int query, int t) {
+  if (t >= keys.count()) return 0;
+  if (!e.shared) return 1 + (query - e.first_query) * e.most_keys + t;
+  const int window = p.args.ring.window;
+  if (t < keys.ring_count) return e.first_ring + p.out.segment[query] * window + (keys.ring_first + t) % window;
+  if (t < keys.window_count()) return 1 + keys.latent_first + t - keys.ring_count;
+  const int row = keys.entries[t - keys.window_count()];
+  return e.page_begin[row >> e.page_shift] + (row & ((1 << e.page_shift) - 1));
+}
+#endif
+
+// expand.cu
+void launch_expand(const AttentionProblem& problem, const ExpandedRows& expanded, cudaStream_t stream);
+
+}  // namespace hadal::cuda
