@@ -1,6 +1,8 @@
 #include "grammar/automaton.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "base/error.h"
 
@@ -73,16 +75,15 @@ Automaton::StackId Automaton::stack_of(std::vector<Frame> frames) {
 
 Automaton::StackId Automaton::merge(StackId a, StackId b) {
   if (a == b) return a;
-  std::vector<Frame> frames = stacks_[a].frames;
-  for (const Frame& frame : stacks_[b].frames) {
-    const auto same = std::find_if(frames.begin(), frames.end(),
-                                   [&](const Frame& f) { return f.to == frame.to && f.names == frame.names; });
-    if (same == frames.end())
-      frames.push_back(frame);
+  std::vector<Frame> both;
+  std::merge(stacks_[a].frames.begin(), stacks_[a].frames.end(), stacks_[b].frames.begin(), stacks_[b].frames.end(),
+             std::back_inserter(both));
+  std::vector<Frame> frames;
+  for (const Frame& frame : both)
+    if (!frames.empty() && frames.back().to == frame.to && frames.back().names == frame.names)
+      frames.back().below = merge(frames.back().below, frame.below);
     else
-      same->below = merge(same->below, frame.below);
-  }
-  std::sort(frames.begin(), frames.end());
+      frames.push_back(frame);
   return stack_of(std::move(frames));
 }
 
@@ -91,6 +92,7 @@ void Automaton::begin_set() {
   set_.clear();
   same_state_.clear();
   queue_.clear();
+  calls_.clear();
 }
 
 void Automaton::add(StateId state, NamesId names, StackId stack) {
@@ -117,23 +119,40 @@ void Automaton::add(StateId state, NamesId names, StackId stack) {
   queue_.push_back(place);
 }
 
-Automaton::Id Automaton::end_set() {
-  while (!queue_.empty()) {
-    const Config config = set_[queue_.back()];
-    queue_.pop_back();
-    const Machine::State& at = machine_->at(config.state);
-    for (const StateId to : at.epsilons) add(to, config.names, config.stack);
-    for (const Call& call : at.calls) {
-      if (machine_->at(call.to).need + stacks_[config.stack].depth > Machine::kMaxDepth) continue;
-      add(machine_->rule_at(call.rule).start, names_of_rule(call.rule),
-          stack_of({{call.to, config.names, config.stack}}));
+// Returns and epsilons first, then all calls at once: many calls of one rule make one stack, not a chain of growing ones.
+void Automaton::close_set() {
+  while (!queue_.empty() || !calls_.empty()) {
+    while (!queue_.empty()) {
+      const Config config = set_[queue_.back()];
+      queue_.pop_back();
+      const Machine::State& at = machine_->at(config.state);
+      for (const StateId to : at.epsilons) add(to, config.names, config.stack);
+      for (const Call& call : at.calls)
+        if (machine_->at(call.to).need + stacks_[config.stack].depth <= Machine::kMaxDepth)
+          calls_.emplace_back(call.rule, Frame{call.to, config.names, config.stack});
+      if (at.final) {
+        // A copy: add may make stacks.
+        const std::vector<Frame> frames = stacks_[config.stack].frames;
+        for (const Frame& frame : frames) add(frame.to, frame.names, frame.below);
+      }
     }
-    if (at.final) {
-      // A copy: add may make stacks.
-      const std::vector<Frame> frames = stacks_[config.stack].frames;
-      for (const Frame& frame : frames) add(frame.to, frame.names, frame.below);
+    std::sort(calls_.begin(), calls_.end());
+    const auto calls = std::exchange(calls_, {});
+    std::vector<Frame> frames;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      const auto& [rule, frame] = calls[i];
+      if (!frames.empty() && frames.back().to == frame.to && frames.back().names == frame.names)
+        frames.back().below = merge(frames.back().below, frame.below);
+      else
+        frames.push_back(frame);
+      if (i + 1 < calls.size() && calls[i + 1].first == rule) continue;
+      add(machine_->rule_at(rule).start, names_of_rule(rule), stack_of(std::exchange(frames, {})));
     }
   }
+}
+
+Automaton::Id Automaton::end_set() {
+  close_set();
   std::vector<Config> configs;
   for (const Config& config : set_) {
     const Machine::State& at = machine_->at(config.state);

@@ -109,6 +109,7 @@ class Automaton {
   Id compute_step(Id from, Symbol symbol);
   void begin_set();
   void add(StateId state, NamesId names, StackId stack);
+  void close_set();
   Id end_set();
   void find_text(State& state) const;
   StackId stack_of(std::vector<Frame> frames);
@@ -151,6 +152,7 @@ class Automaton {
   // The set under construction.
   std::vector<Config> set_;
   std::vector<std::uint32_t> same_state_;          // the next of the set with the same machine state, plus 1
+  std::vector<std::pair<RuleId, Frame>> calls_;    // to make when the queue is empty
   std::vector<std::uint32_t> queue_;               // members to look at
   std::vector<std::uint32_t> first_, first_mark_;  // by machine state; the first is valid where the mark is the round's
   std::uint32_t round_ = 0;

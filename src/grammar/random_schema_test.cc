@@ -295,6 +295,85 @@ TEST_P(RandomSchemas, LetsOnlyValidTextsThrough) {
   }
 }
 
+// Puts something else in the place of a random part.
+void mutate(Random& random, Json& at) {
+  static const std::vector<std::string> things = {"null",
+                                                  "true",
+                                                  "-1",
+                                                  "1e400",
+                                                  "\"x\"",
+                                                  "[]",
+                                                  "{}",
+                                                  "[{}]",
+                                                  "\"#\"",
+                                                  "\"#/$defs/d0\"",
+                                                  "NaN",
+                                                  "99999999999999999999",
+                                                  "\"(a|b)*$\"",
+                                                  "0.5",
+                                                  "{\"type\": \"array\", \"items\": {\"$ref\": \"#\"}}",
+                                                  "[\"a\", 1]",
+                                                  "\"string\"",
+                                                  "{\"not\": {}}",
+                                                  "60000"};
+  static const std::vector<std::string> keywords = {"type",
+                                                    "enum",
+                                                    "const",
+                                                    "$ref",
+                                                    "anyOf",
+                                                    "allOf",
+                                                    "properties",
+                                                    "required",
+                                                    "additionalProperties",
+                                                    "items",
+                                                    "prefixItems",
+                                                    "minItems",
+                                                    "maxItems",
+                                                    "minLength",
+                                                    "maxLength",
+                                                    "pattern",
+                                                    "format",
+                                                    "minimum",
+                                                    "exclusiveMaximum",
+                                                    "multipleOf",
+                                                    "uniqueItems",
+                                                    "if",
+                                                    "unknown",
+                                                    "$defs"};
+  if (Json::Object* members = at.as_object(); members && chance(random, 0.85)) {
+    if (members->empty() || chance(random, 0.2))
+      members->emplace_back(pick(random, keywords), Json::parse(pick(random, things)));
+    else
+      mutate(random, (*members)[static_cast<std::size_t>(below(random, static_cast<int>(members->size())))].second);
+  } else if (Json::Array* items = at.as_array(); items && !items->empty() && chance(random, 0.85)) {
+    mutate(random, (*items)[static_cast<std::size_t>(below(random, static_cast<int>(items->size())))]);
+  } else {
+    at = Json::parse(pick(random, things));
+  }
+}
+
+TEST_P(RandomSchemas, DamagedOnesAreRefusedOrWork) {
+  Grammars grammars(small_vocabulary());
+  int refused = 0, taken = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    Random random(seed * 8 + static_cast<unsigned>(GetParam()) + 20'000);
+    Json schema = random_document(random);
+    for (int i = 0; i <= below(random, 3); ++i) mutate(random, schema);
+    SCOPED_TRACE(schema.dump());
+    try {
+      const auto constraint = grammars.json_schema(schema);
+      ++taken;
+      const std::string text = text_of(random_walk(random, *constraint, 20, false));
+      ASSERT_TRUE(Json::try_parse(text)) << text;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 50);
+  EXPECT_GT(taken, 50);
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomSchemas, ::testing::Range(0, 8));
 
 }  // namespace

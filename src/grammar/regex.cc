@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMaxNesting = 100;
 constexpr int kMaxRepeat = 10'000;
-constexpr std::size_t kMaxPatternStates = 20'000;
+constexpr std::size_t kMaxPatternStates = 5'000;
 
 struct Node {
   enum Kind { characters, sequence, alternatives, repeat } kind = sequence;
