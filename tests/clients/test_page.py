@@ -1,11 +1,14 @@
-"""The web page in a headless Chromium, against answers from a script (page_mock.py)."""
+"""The web page in a headless Chromium, against answers from a script (page_mock.py), and once against the real server."""
 
 import re
 import shutil
+import urllib.error
+import urllib.request
 
 import pytest
 
 sync_api = pytest.importorskip("playwright.sync_api")
+import page_mock  # noqa: E402
 from page_mock import Mock  # noqa: E402
 
 expect = sync_api.expect
@@ -304,3 +307,37 @@ def test_fits_a_phone(page, shots):
     assert box["width"] == 375
     page.get_by_role("button", name="Close the settings").click()
     expect(page.locator("#settings")).to_be_hidden()
+
+
+def test_the_server_gives_this_page(server):
+    with urllib.request.urlopen(server.url + "/", timeout=30) as answer:
+        assert answer.read().decode() == page_mock.page()
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        tag = answer.headers["ETag"]
+    with pytest.raises(urllib.error.HTTPError) as unchanged:
+        urllib.request.urlopen(urllib.request.Request(server.url + "/", headers={"If-None-Match": tag}), timeout=30)
+    assert unchanged.value.code == 304
+
+
+def test_talks_with_the_real_model(browser, server):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(server.url)
+    expect(page.locator("#model")).not_to_be_empty()
+    page.get_by_role("button", name="Settings", exact=True).click()
+    page.get_by_label("Temperature").fill("0")
+    page.get_by_label("Most tokens").fill("40")
+    answers = []
+    for _ in range(2):
+        send(page, "Tell me a story.")
+        expect(page.locator("#log")).to_have_attribute("aria-busy", "false", timeout=60_000)
+        expect(page.get_by_role("alert")).to_be_hidden()
+        answers.append(page.locator("article.assistant .text").last.inner_text())
+        expect(page.locator("article.assistant .foot").last).to_contain_text(re.compile(r"\d+ tokens · prompt \d+, \d+ cached"))
+        page.get_by_role("button", name="New chat").click()
+    assert answers[0] and answers[0] == answers[1]
+    # A wrong request, as the server words it.
+    page.get_by_label("Most tokens").fill("10000000")
+    send(page, "x" * 10)
+    expect(page.get_by_role("alert")).to_contain_text("400 Bad Request: ", timeout=60_000)
+    context.close()
