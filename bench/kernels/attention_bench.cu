@@ -98,15 +98,6 @@ struct Step {
     scratch = std::make_unique<DeviceArray<uint8_t>>(plan.bytes);
     scratch->poison();
   }
-  // The keys of each query expanded for itself, as decoding does it.
-  void use_own_keys() {
-    const bool has = p.has_entries;
-    const int stride = p.segments.page_stride;
-    AttentionProblem few = p;
-    few.segments.page_stride = has ? 1 << 20 : stride;
-    few.in.rows = has ? few.in.rows : 1 << 20;
-    use(plan_matrix_attention(few, most_keys()));
-  }
   void matrix(cudaStream_t s) { matrix_attention(p, plan, most_keys(), scratch->get(), 132, s); }
   void general(cudaStream_t s) { general_attention(p, kWindow + kTopK, s); }
 
@@ -194,16 +185,20 @@ void check(const char* name, Step& step) {
   step.matrix(nullptr);
   HADAL_CUDA(cudaDeviceSynchronize());
   const auto second = step.o.host();
-  const bool shared = step.plan.shared_rows;
-  step.use_own_keys();
-  step.o.poison();
-  step.matrix(nullptr);
-  HADAL_CUDA(cudaDeviceSynchronize());
-  const auto own = step.o.host();
   size_t different = 0, otherwise = 0;
-  for (size_t i = 0; i < first.size(); ++i) different += first[i] != second[i], otherwise += first[i] != own[i];
-  std::printf("check %s: of %zu values %zu differ in a second run, %zu between %s and %s expanded rows\n", name,
-              first.size(), different, otherwise, shared ? "shared" : "own", step.plan.shared_rows ? "shared" : "own");
+  for (size_t i = 0; i < first.size(); ++i) different += first[i] != second[i];
+  for (const KeySource source : {KeySource::shared, KeySource::own, KeySource::packed}) {
+    step.use(plan_matrix_attention(step.p, step.most_keys(), source));
+    step.o.poison();
+    step.matrix(nullptr);
+    HADAL_CUDA(cudaDeviceSynchronize());
+    const auto other = step.o.host();
+    for (size_t i = 0; i < first.size(); ++i) otherwise += first[i] != other[i];
+  }
+  std::printf(
+      "check %s: of %zu values %zu differ in a second run, %zu between keys expanded for all queries, for each, or "
+      "not\n",
+      name, first.size(), different, otherwise);
   std::fflush(stdout);
 }
 

@@ -136,7 +136,7 @@ class Test final : public OperatorCase {
         std::copy_n(values.begin() + at * bytes(kEntry), bytes(kEntry), pool.begin() + at * bytes(kEntry));
       }
     }
-    bound.entries = {backend.pool(pool), static_cast<int>(bytes(kEntry)), page_rows};
+    bound.entries = {backend.pool(pool), static_cast<int>(bytes(kEntry)), page_rows, host.pages};
     bound.selection = {backend.i32(selected, rows, c_.topk), backend.i32(count, rows, 1)};
   }
 

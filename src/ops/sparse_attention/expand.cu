@@ -8,39 +8,31 @@ namespace hadal::cuda {
 namespace {
 
 constexpr int kWarps = 8, kWarpRows = 8, kTogether = 4;
-constexpr uint64_t kIsEntry = uint64_t{1} << 63;  // in an address
 
-// The packed row, with kIsEntry; 0 stands for zeros.
-__device__ __forceinline__ uint64_t window_source(const uint8_t* row) { return reinterpret_cast<uint64_t>(row); }
-__device__ __forceinline__ uint64_t entry_source(const AttentionProblem& p, int64_t row) {
-  return reinterpret_cast<uint64_t>(p.entries.rows + row * p.entries.row_bytes) | kIsEntry;
-}
-
+// Packed rows with kIsEntry; 0 stands for zeros.
 __device__ __forceinline__ uint64_t shared_source(const AttentionProblem& p, const ExpandedRows& e, int i) {
   if (i == 0) return 0;
   const auto& a = p.args;
   if (i < e.first_ring)
-    return window_source(static_cast<const uint8_t*>(a.latent.data) + int64_t{i - 1} * a.latent.cols);
+    return reinterpret_cast<uint64_t>(static_cast<const uint8_t*>(a.latent.data) + int64_t{i - 1} * a.latent.cols);
   if (i < e.first_entry) {
     const int segment = (i - e.first_ring) / a.ring.window, slot = (i - e.first_ring) % a.ring.window;
-    return window_source(a.ring.base +
-                         (static_cast<int64_t>(p.segments.slot[segment]) * a.ring.window + slot) * a.ring.row_bytes);
+    return reinterpret_cast<uint64_t>(
+        a.ring.base + (static_cast<int64_t>(p.segments.slot[segment]) * a.ring.window + slot) * a.ring.row_bytes);
   }
   const int at = (i - e.first_entry) >> e.page_shift, row = (i - e.first_entry) & ((1 << e.page_shift) - 1);
   const int page = p.segments.page_table[at];  // [segments, page_stride] as the expanded rows have them
   if (page < 0) return 0;
   if (row == 0) e.page_begin[page] = i;  // of a page of two requests either copy serves
-  return entry_source(p, (static_cast<int64_t>(page) << e.page_shift) + row);
+  return entry_address(p, (static_cast<int64_t>(page) << e.page_shift) + row);
 }
 
 __device__ __forceinline__ uint64_t query_source(const AttentionProblem& p, const ExpandedRows& e, int i) {
   if (i == 0) return 0;
-  const int query = e.first_query + (i - 1) / e.most_keys, t = (i - 1) % e.most_keys;
+  const int query = (i - 1) / e.most_keys, t = (i - 1) % e.most_keys;
   const KeyList keys =
       key_list(p.args, query, p.in, p.out, p.segments, p.has_entries ? &p.entries : nullptr, &p.selection);
-  if (t >= keys.count()) return 0;
-  if (t < keys.window_count()) return window_source(window_row(p.args, keys, t));
-  return entry_source(p, keys.entries[t - keys.window_count()]);
+  return packed_row(p, keys, t);
 }
 
 // The first blocks find rotations, in double; then one warp a row.
@@ -56,7 +48,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int first = ((blockIdx.x - rotation_blocks) * kWarps + threadIdx.x / 32) * kWarpRows;
   uint64_t own = 0;  // lane i finds row first + i
   if (lane < kWarpRows && first + lane < e.count)
-    own = e.shared ? shared_source(p, e, first + lane) : query_source(p, e, first + lane);
+    own = e.source == KeySource::shared ? shared_source(p, e, first + lane) : query_source(p, e, first + lane);
 #pragma unroll 1
   for (int begin = 0; begin < kWarpRows; begin += kTogether) {
     uint64_t source[kTogether];
@@ -85,8 +77,8 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 void launch_expand(const AttentionProblem& p, const ExpandedRows& e, cudaStream_t stream) {
   constexpr int kThreads = 32 * kWarps, kBlockRows = kWarps * kWarpRows;
-  const int rotation_blocks = e.first_query == 0 ? (p.out.rows * (p.args.rope.dim / 2) + kThreads - 1) / kThreads : 0;
-  const int row_blocks = (e.count + kBlockRows - 1) / kBlockRows;
+  const int rotation_blocks = (p.out.rows * (p.args.rope.dim / 2) + kThreads - 1) / kThreads;
+  const auto row_blocks = static_cast<int>((e.count + kBlockRows - 1) / kBlockRows);
   expand_kernel<<<rotation_blocks + row_blocks, kThreads, 0, stream>>>(p, e, rotation_blocks);
   HADAL_CUDA_LAUNCHED("expand_kernel");
 }

@@ -14,6 +14,8 @@ namespace hadal::cuda {
 inline constexpr int kHeadDim = 512;
 inline constexpr int kExpandedBytes = 2 * kHeadDim;
 inline constexpr float kStoredScale = 0x1p-8f;
+// In the top bit of the address of a packed row.
+inline constexpr uint64_t kIsEntry = uint64_t{1} << 63;
 
 // Four E4M3 codes, two bf16 pairs.
 __device__ __forceinline__ void expand_e4m3(uint32_t codes, uint32_t factor, uint32_t& low, uint32_t& high) {

@@ -21,17 +21,21 @@ struct AttentionProblem {
 // most_keys: an upper bound of the keys of a row.
 void general_attention(const AttentionProblem& problem, int most_keys, cudaStream_t stream);
 
-// 64 heads of 512 channels. A first kernel expands packed rows to bf16 in scratch memory, a second one attends. Results do not
-// depend on which rows are expanded.
+// 64 heads of 512 channels. A first kernel expands packed rows to bf16 in scratch memory, where that pays; a second one
+// attends. Results do not depend on which rows are expanded.
 bool matrix_attention_takes(const AttentionProblem& problem, int most_keys);
+enum class KeySource : uint8_t {
+  shared,  // every row that some query may see is expanded once: of the step, of the rings, of the requests' pages
+  own,     // the keys of each query are expanded
+  packed,  // the matrix kernel expands
+};
 struct MatrixAttentionPlan {
-  // Every row that some query may see, once: of the step, of the rings, of the requests' pages. Otherwise the keys of
-  // each query, `queries` at a time.
-  bool shared_rows = false;
-  int queries = 0;
+  KeySource source = KeySource::packed;
   size_t bytes = 0;  // of scratch, at 256 bytes
 };
+// Also for a given source, with which the problem must be possible.
 MatrixAttentionPlan plan_matrix_attention(const AttentionProblem& problem, int most_keys);
+MatrixAttentionPlan plan_matrix_attention(const AttentionProblem& problem, int most_keys, KeySource source);
 void matrix_attention(const AttentionProblem& problem, const MatrixAttentionPlan& plan, int most_keys, void* scratch,
                       int multiprocessors, cudaStream_t stream);
 

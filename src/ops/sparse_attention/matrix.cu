@@ -2,7 +2,7 @@
 //
 // The output of a query, 64 x 512 in fp32, is half of the register file, so two warpgroups own 256 columns each. Keys come
 // in pairs of tiles of 64: warpgroup w computes the scores of tile w of a pair, both agree on the running maximum through
-// shared memory, hand each other their probabilities, and add both tiles' values to their own columns. One tile serves as
+// shared memory, leave their probabilities there, and add both tiles' values to their own columns. One tile serves as
 // key and as value. A third warpgroup gathers expanded rows by cp.async, half a row band at a time, as soon as its readers
 // are done.
 //
@@ -14,6 +14,7 @@
 #include "ops/cuda/row.cuh"
 #include "ops/cuda/wgmma.cuh"
 #include "ops/sparse_attention/matrix.cuh"
+#include "ops/sparse_attention/tile.cuh"
 
 namespace hadal::cuda {
 namespace {
@@ -21,9 +22,7 @@ namespace {
 constexpr int kHeads = 64;
 constexpr int kThreads = 512;
 constexpr int kProducers = 256;  // half as many gather half as fast: a warp issues a copy every 50 cycles
-constexpr int kTileKeys = 64;
-constexpr int kSlabBytes = kTileKeys * 128;  // 64 keys x 64 channels, 128-byte swizzle
-constexpr int kMostKeys = 768;               // a multiple of two tiles
+constexpr int kMostKeys = 768;   // a multiple of two tiles
 // 256 columns as two products of 128: with four warpgroups ptxas has 128 registers at entry and refuses wider ones.
 constexpr uint64_t kTwoSlabs = 2 * kSlabBytes / 16;
 constexpr float kLog2e = 1.4426950408889634f;
@@ -34,7 +33,8 @@ struct Shared {
   uint8_t probability[2][kSlabBytes];  // [head][key] of a tile
   float top[2][kHeads];                // largest score of a tile
   float total[2][kHeads];
-  int row[2][kMostKeys];   // expanded rows of two queries in turn; only the producers read it
+  // Of two queries in turn: expanded rows, or addresses of packed ones with kIsEntry. Only the producers read it.
+  uint64_t row[2][kMostKeys];
   float2 rotation[4][32];  // of four in turn: the consumers may be two queries behind
   int count[4];
   uint64_t query_full, query_empty;
@@ -48,7 +48,11 @@ __device__ __forceinline__ int opaque(int x) {
   return x;
 }
 
+// Stands for packed keys past the end of a list. Whatever a tile held before might be NaN, and 0 times NaN too.
+__device__ __align__(16) const uint8_t kZeroEntry[kHeadDim / 2 + kHeadDim / 16] = {};
+
 // Where every key of a query lies, once a query.
+template <bool Packed>
 __device__ __forceinline__ void list_rows(Shared& s, const AttentionProblem& p, const ExpandedRows& e, int query,
                                           int turn, int thread) {
   thread = opaque(thread);
@@ -56,7 +60,12 @@ __device__ __forceinline__ void list_rows(Shared& s, const AttentionProblem& p, 
       key_list(p.args, query, p.in, p.out, p.segments, p.has_entries ? &p.entries : nullptr, &p.selection);
   const int count = keys.count(), most = (max(count, 1) + 2 * kTileKeys - 1) / (2 * kTileKeys) * (2 * kTileKeys);
 #pragma unroll 1
-  for (int t = thread; t < most; t += kProducers) s.row[turn & 1][t] = expanded_row(e, p, keys, query, t);
+  for (int t = thread; t < most; t += kProducers) {
+    if constexpr (Packed)
+      s.row[turn & 1][t] = t < count ? packed_row(p, keys, t) : reinterpret_cast<uint64_t>(kZeroEntry) | kIsEntry;
+    else
+      s.row[turn & 1][t] = static_cast<uint64_t>(expanded_row(e, p, keys, query, t));
+  }
   if (thread < p.args.rope.dim / 2)
     s.rotation[turn][thread] = __ldg(&e.rotations[query * (p.args.rope.dim / 2) + thread]);
   if (thread == 0) s.count[turn] = count;
@@ -91,11 +100,11 @@ __device__ __forceinline__ void load_half(Shared& s, const ExpandedRows& e, cons
   if (lane == 0) mbarrier_arrive(&s.full[tile][half]);
 }
 
-__device__ __forceinline__ void produce(Shared& s, const AttentionProblem& p, const ExpandedRows& e, int thread) {
+__device__ __forceinline__ void gather(Shared& s, const AttentionProblem& p, const ExpandedRows& e, int thread) {
   uint32_t parity = 1, query_parity = 1;
   int turn = 0;
-  const int first = e.first_query + blockIdx.x, end = e.first_query + e.queries;
-  list_rows(s, p, e, first, 0, thread);
+  const int first = blockIdx.x, end = p.out.rows;
+  list_rows<false>(s, p, e, first, 0, thread);
   named_barrier(3, kProducers);
   for (int query = first; query < end; query += gridDim.x, turn = (turn + 1) & 3) {
     const int pairs = max((s.count[turn] + 2 * kTileKeys - 1) / (2 * kTileKeys), 1);
@@ -108,23 +117,79 @@ __device__ __forceinline__ void produce(Shared& s, const AttentionProblem& p, co
       int row[2][kWarpRows];
 #pragma unroll
       for (int i = 0; i < 2 * kWarpRows; ++i)
-        row[i / kWarpRows][i % kWarpRows] = s.row[turn & 1][pair * 2 * kTileKeys + kProducers / 32 * i + (thread >> 5)];
-      if (pair + 1 < pairs && thread < 2 * kTileKeys)  // half of the rows are not in L2
-        prefetch_l2(
-            e.rows + static_cast<int64_t>(s.row[turn & 1][(pair + 1) * 2 * kTileKeys + thread]) * kExpandedBytes,
-            kExpandedBytes);
-        // In the order in which the consumers let halves go.
+        row[i / kWarpRows][i % kWarpRows] =
+            static_cast<int>(s.row[turn & 1][pair * 2 * kTileKeys + kProducers / 32 * i + (thread >> 5)]);
+      if (thread < 2 * kTileKeys) {  // the next pair: half of the rows are not in L2
+        if (pair + 1 < pairs)
+          prefetch_l2(e.rows + s.row[turn & 1][(pair + 1) * 2 * kTileKeys + thread] * kExpandedBytes, kExpandedBytes);
+        else if (pair > 0 && query + gridDim.x < end)
+          prefetch_l2(e.rows + s.row[(turn + 1) & 1][thread] * kExpandedBytes, kExpandedBytes);
+      }
+      // In the order in which the consumers let halves go.
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int tile = i & 1, half = i == 0 || i == 3 ? 0 : 1;  // (0, 0), (1, 1), (0, 1), (1, 0)
+        const int tile = i >> 1, half = i & 1;
         mbarrier_wait(&s.empty[tile][half], parity);
         load_half(s, e, row[tile], tile, half, thread);
       }
       parity ^= 1;
-      if (pair == pairs - 1 && query + gridDim.x < end) list_rows(s, p, e, query + gridDim.x, (turn + 1) & 3, thread);
+      // A chain of loads that takes as long as a pair: early.
+      if (pair == 0 && query + gridDim.x < end) {
+        list_rows<false>(s, p, e, query + gridDim.x, (turn + 1) & 3, thread);
+        named_barrier(3, kProducers);
+      }
     }
     named_barrier(3, kProducers);
   }
+}
+
+// The other way: packed rows are read into registers a step ahead and expanded into the tiles. Less memory traffic, but the
+// expansion shows.
+__device__ __forceinline__ void expand(Shared& s, const AttentionProblem& p, const ExpandedRows& e, int thread) {
+  const int r = thread >> 2, side = thread & 3;
+  uint32_t parity = 1, query_parity = 1;
+  PackedPart waiting;
+  bool have = false;
+  const auto flush = [&](int tile, int half) {
+    mbarrier_wait(&s.empty[tile][half], parity);
+    store_part(s.tile[tile], r, waiting, half, side);
+    fence_async_shared();
+    mbarrier_arrive(&s.full[tile][half]);
+  };
+  int turn = 0;
+  list_rows<true>(s, p, e, blockIdx.x, 0, thread);
+  named_barrier(3, kProducers);
+  for (int query = blockIdx.x; query < p.out.rows; query += gridDim.x, turn = (turn + 1) & 3) {
+    const int pairs = max((s.count[turn] + 2 * kTileKeys - 1) / (2 * kTileKeys), 1);
+    for (int pair = 0; pair < pairs; ++pair) {
+      const uint64_t* row = s.row[turn & 1] + pair * 2 * kTileKeys + r;
+      PackedPart fresh = load_part(row[0], 0, side);
+      if (have) {
+        flush(1, 1);
+        parity ^= 1;
+      }
+      if (pair == 0) {
+        mbarrier_wait(&s.query_empty, query_parity);
+        query_parity ^= 1;
+        load_query(s, p, query, thread);
+      }
+      waiting = fresh;
+      fresh = load_part(row[0], 1, side);
+      flush(0, 0);
+      waiting = fresh;
+      fresh = load_part(row[kTileKeys], 0, side);
+      flush(0, 1);
+      waiting = fresh;
+      fresh = load_part(row[kTileKeys], 1, side);
+      flush(1, 0);
+      waiting = fresh;
+      have = true;
+      if (pair == 0 && query + gridDim.x < p.out.rows)
+        list_rows<true>(s, p, e, query + gridDim.x, (turn + 1) & 3, thread);
+    }
+    named_barrier(3, kProducers);
+  }
+  if (have) flush(1, 1);
 }
 
 // ---- consumers: warpgroups 0 and 1 -------------------------------------------------------------------------------
@@ -142,6 +207,23 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
+// From the parts of four blocks that each lane of a quad has: all four parts of block t, on lane t.
+__device__ __forceinline__ uint4 transpose_quad(const uint32_t (&v)[4]) {
+  const bool odd = (threadIdx.x & 1) != 0, upper = (threadIdx.x & 2) != 0;
+  uint32_t low[2], high[2];  // of blocks (t & 1) and (t & 1) + 2: the parts of lanes t & 2 and (t & 2) + 1
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const uint32_t keep = odd ? v[2 * h + 1] : v[2 * h];
+    const uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? v[2 * h] : v[2 * h + 1], 1);
+    low[h] = odd ? other : keep;
+    high[h] = odd ? keep : other;
+  }
+  const uint32_t other_low = __shfl_xor_sync(0xffffffffu, upper ? low[0] : low[1], 2);
+  const uint32_t other_high = __shfl_xor_sync(0xffffffffu, upper ? high[0] : high[1], 2);
+  return upper ? make_uint4(other_low, other_high, low[1], high[1])
+               : make_uint4(low[0], high[0], other_low, other_high);
+}
+
 // Thread's rows are warp * 16 + lane / 4 and 8 more; its columns of an 8-wide block are 2 (lane % 4) and the next.
 __device__ __forceinline__ void consume(Shared& s, const AttentionProblem& p, const ExpandedRows& e, int group,
                                         int thread) {
@@ -150,13 +232,13 @@ __device__ __forceinline__ void consume(Shared& s, const AttentionProblem& p, co
   const float scale = p.args.scale * kLog2e / kStoredScale;  // scores in powers of two
   const uint64_t query = k_major_descriptor(smem_address(s.query));
   const uint64_t keys = k_major_descriptor(smem_address(s.tile[group]));
-  const uint64_t own_values = mn_major_descriptor(smem_address(s.tile[group]) + group * 4 * kSlabBytes, kSlabBytes);
-  const uint64_t other_values =
-      mn_major_descriptor(smem_address(s.tile[group ^ 1]) + group * 4 * kSlabBytes, kSlabBytes);
-  const uint64_t other_probability = k_major_descriptor(smem_address(s.probability[group ^ 1]));
+  const uint64_t values[2] = {mn_major_descriptor(smem_address(s.tile[0]) + group * 4 * kSlabBytes, kSlabBytes),
+                              mn_major_descriptor(smem_address(s.tile[1]) + group * 4 * kSlabBytes, kSlabBytes)};
+  const uint64_t probability[2] = {k_major_descriptor(smem_address(s.probability[0])),
+                                   k_major_descriptor(smem_address(s.probability[1]))};
   uint32_t parity = 0, query_parity = 0;
   int turn = 0;
-  for (int q = e.first_query + blockIdx.x; q < e.first_query + e.queries; q += gridDim.x, turn = (turn + 1) & 3) {
+  for (int q = blockIdx.x; q < p.out.rows; q += gridDim.x, turn = (turn + 1) & 3) {
     float sum[128], top[2] = {-1e30f, -1e30f}, total[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < 128; ++i) sum[i] = 0;
@@ -168,9 +250,7 @@ __device__ __forceinline__ void consume(Shared& s, const AttentionProblem& p, co
 #pragma unroll
       for (int i = 0; i < 32; ++i) score[i] = 0;
 #pragma unroll
-      for (int turn_of_half = 0; turn_of_half < 2; ++turn_of_half) {
-        // Warpgroup 1 starts with the upper channels: they come first.
-        const int half = turn_of_half ^ group;
+      for (int half = 0; half < 2; ++half) {
         const uint64_t from = half * 4 * kSlabBytes / 16;
         mbarrier_wait(&s.full[group][half], parity);
         fence_async_shared();  // keys and query came by cp.async
@@ -211,20 +291,19 @@ __device__ __forceinline__ void consume(Shared& s, const AttentionProblem& p, co
         top[i] = fresh;
         total[i] *= factor[i];
       }
-      uint32_t own[16];
       const uint32_t store = smem_address(s.probability[group]) + (warp * 16 + (lane & 15)) * 128;
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
+        uint32_t four[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           float* w = score + 8 * k + 2 * i;  // register i of the operand: rows +0, +8, +0, +8, columns +0, +0, +8, +8
           w[0] = exp2_fast(w[0] - top[i & 1]);
           w[1] = exp2_fast(w[1] - top[i & 1]);
           total[i & 1] += w[0] + w[1];
-          own[4 * k + i] = pack_bf16x2(w[0], w[1]);
+          four[i] = pack_bf16x2(w[0], w[1]);
         }
-        store_matrix4(store + (((2 * k + (lane >> 4)) ^ (lane & 7)) << 4), own[4 * k], own[4 * k + 1], own[4 * k + 2],
-                      own[4 * k + 3]);
+        store_matrix4(store + (((2 * k + (lane >> 4)) ^ (lane & 7)) << 4), four[0], four[1], four[2], four[3]);
       }
 #pragma unroll
       for (int j = 0; j < 32; ++j) {
@@ -238,21 +317,19 @@ __device__ __forceinline__ void consume(Shared& s, const AttentionProblem& p, co
       named_barrier(2, 256);
       wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        Wgmma<128>::rs<1>(sum, own + 4 * k, own_values + k * 128, 1);
-        Wgmma<128>::rs<1>(sum + 64, own + 4 * k, own_values + k * 128 + kTwoSlabs, 1);
-      }
-      wgmma_commit();
+      for (int tile = 0; tile < 2; ++tile) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        Wgmma<128>::ss<1>(sum, other_probability + k * 2, other_values + k * 128, 1);
-        Wgmma<128>::ss<1>(sum + 64, other_probability + k * 2, other_values + k * 128 + kTwoSlabs, 1);
+        for (int k = 0; k < 4; ++k) {
+          Wgmma<128>::ss<1>(sum, probability[tile] + k * 2, values[tile] + k * 128, 1);
+          Wgmma<128>::ss<1>(sum + 64, probability[tile] + k * 2, values[tile] + k * 128 + kTwoSlabs, 1);
+        }
+        wgmma_commit();
       }
-      wgmma_commit();
+      // The first tile's place is refilled while the second one's values are added.
       wgmma_wait<1>();
-      if (lane == 0) mbarrier_arrive(&s.empty[group][group]);
+      if (lane == 0) mbarrier_arrive(&s.empty[0][group]);
       wgmma_wait<0>();
-      if (lane == 0) mbarrier_arrive(&s.empty[group ^ 1][group]);
+      if (lane == 0) mbarrier_arrive(&s.empty[1][group]);
       parity ^= 1;
     } while (++pair < pairs);
 
@@ -271,27 +348,35 @@ __device__ __forceinline__ void consume(Shared& s, const AttentionProblem& p, co
           s.total[0][head + 8 * i] + s.total[1][head + 8 * i] + exp2f(p.args.sink[head + 8 * i] * kLog2e - top[i]);
       inverse[i] = 1.0f / (z * kStoredScale);
     }
+    // Lane t of a quad stores block 4 c + t of 8 columns.
     uint16_t* out = static_cast<uint16_t*>(p.args.o.data) + (static_cast<int64_t>(q) * kHeads + head) * kHeadDim +
-                    group * 256 + 2 * (lane & 3);
+                    group * 256 + 8 * (lane & 3);
     const int rotated = kHeadDim - p.args.rope.dim - group * 256;  // first rotated column of this half
 #pragma unroll
-    for (int j = 0; j < 32; ++j)
+    for (int c = 0; c < 8; ++c)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        float a = round_to_bf16(sum[4 * j + 2 * i] * inverse[i]),
-              b = round_to_bf16(sum[4 * j + 2 * i + 1] * inverse[i]);
-        if (8 * j >= rotated && j >= 16) {
-          const float2 cs = s.rotation[turn][(8 * j - rotated) / 2 + (lane & 3)];
-          const float re = a * cs.x + b * cs.y;
-          b = b * cs.x - a * cs.y;
-          a = re;
+        uint32_t four[4];
+#pragma unroll
+        for (int b = 0; b < 4; ++b) {
+          const int j = 4 * c + b;
+          float x = round_to_bf16(sum[4 * j + 2 * i] * inverse[i]),
+                y = round_to_bf16(sum[4 * j + 2 * i + 1] * inverse[i]);
+          if (8 * j >= rotated && j >= 16) {
+            const float2 cs = s.rotation[turn][(8 * j - rotated) / 2 + (lane & 3)];
+            const float re = x * cs.x + y * cs.y;
+            y = y * cs.x - x * cs.y;
+            x = re;
+          }
+          four[b] = pack_bf16x2(x, y);
         }
-        *reinterpret_cast<uint32_t*>(out + i * 8 * kHeadDim + 8 * j) = pack_bf16x2(a, b);
+        *reinterpret_cast<uint4*>(out + i * 8 * kHeadDim + 32 * c) = transpose_quad(four);
       }
     named_barrier(2, 256);  // totals are read before the next query writes them
   }
 }
 
+template <bool Packed>
 __global__ void __launch_bounds__(kThreads, 1)
     matrix_kernel(const __grid_constant__ AttentionProblem p, const __grid_constant__ ExpandedRows e) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
@@ -300,7 +385,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     mbarrier_init(&s.query_full, kProducers);
     mbarrier_init(&s.query_empty, 8);
     for (int i = 0; i < 4; ++i) {
-      mbarrier_init(&s.full[i >> 1][i & 1], kProducers + kProducers / 32);
+      mbarrier_init(&s.full[i >> 1][i & 1], Packed ? kProducers : kProducers + kProducers / 32);
       mbarrier_init(&s.empty[i >> 1][i & 1], 4);
     }
     mbarrier_init_fence();
@@ -309,7 +394,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
   if (group >= 2) {
     registers_give<64>();
-    produce(s, p, e, threadIdx.x - 256);
+    if constexpr (Packed)
+      expand(s, p, e, threadIdx.x - 256);
+    else
+      gather(s, p, e, threadIdx.x - 256);
   } else {
     registers_take<192>();
     consume(s, p, e, group, thread);
@@ -317,6 +405,20 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 size_t align(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// All but the addresses.
+ExpandedRows layout(const AttentionProblem& p, int most_keys, KeySource source) {
+  ExpandedRows e{};
+  e.source = source;
+  e.most_keys = most_keys;
+  e.first_ring = 1 + p.in.rows;
+  e.first_entry = e.first_ring + p.segments.count * p.args.ring.window;
+  while (p.has_entries && 1 << e.page_shift < p.entries.page_rows) ++e.page_shift;
+  const int64_t pages = p.has_entries ? int64_t{p.segments.count} * p.segments.page_stride : 0;
+  if (source == KeySource::shared) e.count = e.first_entry + pages * p.entries.page_rows;
+  if (source == KeySource::own) e.count = 1 + int64_t{p.out.rows} * most_keys;
+  return e;
+}
 
 }  // namespace
 
@@ -326,54 +428,43 @@ bool matrix_attention_takes(const AttentionProblem& p, int most_keys) {
 }
 
 MatrixAttentionPlan plan_matrix_attention(const AttentionProblem& p, int most_keys) {
-  // Shared rows when every one of them serves two keys on average.
+  // Shared rows when each serves two keys on average and pages can be found.
   const int64_t rows = p.out.rows, page_rows = p.entries.page_rows;
-  int64_t shared = 1 + p.in.rows + int64_t{p.segments.count} * p.args.ring.window;
-  if (p.has_entries) shared += int64_t{p.segments.count} * p.segments.page_stride * page_rows;
-  MatrixAttentionPlan plan;
-  plan.shared_rows =
-      2 * shared <= rows * most_keys && (!p.has_entries || (p.entries.pages > 0 && (page_rows & (page_rows - 1)) == 0));
-  constexpr int kMostQueries = 256;  // 168 MB
-  plan.queries = plan.shared_rows ? p.out.rows : std::min(p.out.rows, kMostQueries);
-  const int64_t count = plan.shared_rows ? shared : 1 + int64_t{plan.queries} * most_keys;
-  plan.bytes = align(static_cast<size_t>(count) * kExpandedBytes) +
-               align(sizeof(float2) * rows * (p.args.rope.dim / 2)) +
-               (plan.shared_rows && p.has_entries ? align(sizeof(int32_t) * p.entries.pages) : 0);
-  return plan;
+  const bool pages = !p.has_entries || (p.entries.pages > 0 && (page_rows & (page_rows - 1)) == 0);
+  constexpr int kFewQueries = 64;  // beyond, what their own keys take no longer fits in L2
+  const bool shared = pages && 2 * layout(p, most_keys, KeySource::shared).count <= rows * most_keys;
+  return plan_matrix_attention(p, most_keys,
+                               shared                ? KeySource::shared
+                               : rows <= kFewQueries ? KeySource::own
+                                                     : KeySource::packed);
+}
+
+MatrixAttentionPlan plan_matrix_attention(const AttentionProblem& p, int most_keys, KeySource source) {
+  size_t bytes = align(sizeof(float2) * p.out.rows * (p.args.rope.dim / 2)) +
+                 static_cast<size_t>(layout(p, most_keys, source).count) * kExpandedBytes;
+  if (source == KeySource::shared && p.has_entries) bytes += align(sizeof(int32_t) * p.entries.pages);
+  return {source, bytes};
 }
 
 void matrix_attention(const AttentionProblem& p, const MatrixAttentionPlan& plan, int most_keys, void* scratch,
                       int multiprocessors, cudaStream_t stream) {
-  constexpr int kBytes = sizeof(Shared);
-  static_assert(kBytes <= 227 * 1024);
-  static const cudaError_t prepared =
-      cudaFuncSetAttribute(matrix_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  HADAL_CUDA(prepared);
-  ExpandedRows e{};
-  e.shared = plan.shared_rows;
-  e.most_keys = most_keys;
-  e.first_ring = 1 + p.in.rows;
-  e.first_entry = e.first_ring + p.segments.count * p.args.ring.window;
-  while (p.has_entries && 1 << e.page_shift < p.entries.page_rows) ++e.page_shift;
-  e.count = !e.shared
-                ? 0
-                : e.first_entry + (p.has_entries ? p.segments.count * p.segments.page_stride * p.entries.page_rows : 0);
+  ExpandedRows e = layout(p, most_keys, plan.source);
   auto* at = static_cast<uint8_t*>(scratch);
   e.rotations = reinterpret_cast<float2*>(at);
   at += align(sizeof(float2) * p.out.rows * (p.args.rope.dim / 2));
-  if (e.shared && p.has_entries) {
+  if (plan.source == KeySource::shared && p.has_entries) {
     e.page_begin = reinterpret_cast<int32_t*>(at);
     at += align(sizeof(int32_t) * p.entries.pages);
   }
   e.rows = at;
-  for (int first = 0; first < p.out.rows; first += plan.queries) {
-    e.first_query = first;
-    e.queries = std::min(plan.queries, p.out.rows - first);
-    if (!e.shared) e.count = 1 + e.queries * most_keys;
-    launch_expand(p, e, stream);
-    matrix_kernel<<<std::min(e.queries, multiprocessors), kThreads, kBytes, stream>>>(p, e);
-    HADAL_CUDA_LAUNCHED("matrix_attention");
-  }
+  launch_expand(p, e, stream);
+
+  const auto kernel = plan.source == KeySource::packed ? matrix_kernel<true> : matrix_kernel<false>;
+  constexpr int kBytes = sizeof(Shared);
+  static_assert(kBytes <= 227 * 1024);
+  HADAL_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  kernel<<<std::min(p.out.rows, multiprocessors), kThreads, kBytes, stream>>>(p, e);
+  HADAL_CUDA_LAUNCHED("matrix_attention");
 }
 
 }  // namespace hadal::cuda

@@ -8,25 +8,34 @@
 namespace hadal::cuda {
 
 // Expanded rows: one of zeros, which stands for keys past the end of a list; then either the rows of the step, the rings
-// of the segments and their pages, or the keys of queries first_query .. first_query + queries - 1, `most_keys` each.
+// of the segments and their pages, or the keys of every query, `most_keys` each.
 struct ExpandedRows {
   uint8_t* rows;
   int32_t* page_begin;  // [pages of the pool] expanded row of the first row of a page; shared rows only
   float2* rotations;    // [queries of the step, rope.dim / 2]
-  bool shared;
+  KeySource source;
   int most_keys;
-  int first_query, queries;
   int first_ring, first_entry;  // of shared rows
   int page_shift;               // rows of a page as a power of two
-  int count;
+  int64_t count;
 };
 
 #ifdef __CUDACC__
+// The packed row of key t, with kIsEntry; 0 past the end of the list.
+__device__ __forceinline__ uint64_t entry_address(const AttentionProblem& p, int64_t row) {
+  return reinterpret_cast<uint64_t>(p.entries.rows + row * p.entries.row_bytes) | kIsEntry;
+}
+__device__ __forceinline__ uint64_t packed_row(const AttentionProblem& p, const KeyList& keys, int t) {
+  if (t >= keys.count()) return 0;
+  if (t < keys.window_count()) return reinterpret_cast<uint64_t>(window_row(p.args, keys, t));
+  return entry_address(p, keys.entries[t - keys.window_count()]);
+}
+
 // The expanded row of key t of a query. keys: its list.
 __device__ __forceinline__ int expanded_row(const ExpandedRows& e, const AttentionProblem& p, const KeyList& keys,
                                             int query, int t) {
   if (t >= keys.count()) return 0;
-  if (!e.shared) return 1 + (query - e.first_query) * e.most_keys + t;
+  if (e.source == KeySource::own) return 1 + query * e.most_keys + t;
   const int window = p.args.ring.window;
   if (t < keys.ring_count) return e.first_ring + p.out.segment[query] * window + (keys.ring_first + t) % window;
   if (t < keys.window_count()) return 1 + keys.latent_first + t - keys.ring_count;
