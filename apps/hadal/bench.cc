@@ -38,10 +38,11 @@ double seconds_now() {
 }
 
 void add_bench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure this machine and the kernels");
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine, the kernels, and servers");
   bench->require_subcommand(1);
   add_bench_roof(*bench);
   add_bench_kernel(*bench);
+  add_bench_serve(*bench);
 }
 
 }  // namespace hadal

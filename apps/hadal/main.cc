@@ -55,6 +55,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   add_run(app);
   add_chat(app);
+  add_serve(app);
   add_perplexity(app);
   add_logits(app);
   add_inspect(app);

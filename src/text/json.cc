@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "text/unicode.h"
 
 namespace hadal::text {
 namespace {
@@ -40,22 +41,29 @@ struct ParseFailure {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Keeps the last value of a repeated key at the place of the first.
-void merge_repeated_keys(Json::Object& object) {
+bool has_repeated_keys(const Json::Object& object) {
   const std::size_t n = object.size();
-  if (n < 2) return;
+  if (n < 2) return false;
   bool repeated = false;
   if (n <= 8) {
     for (std::size_t i = 1; i < n && !repeated; ++i)
       for (std::size_t j = 0; j < i; ++j) repeated |= object[i].first == object[j].first;
   } else {
-    // Equal hashes are only a suspicion; the map below decides.
     std::vector<std::size_t> hashes(n);
     for (std::size_t i = 0; i < n; ++i) hashes[i] = std::hash<std::string>()(object[i].first);
     std::sort(hashes.begin(), hashes.end());
-    repeated = std::adjacent_find(hashes.begin(), hashes.end()) != hashes.end();
+    if (std::adjacent_find(hashes.begin(), hashes.end()) == hashes.end()) return false;
+    // Equal hashes are only a suspicion.
+    std::vector<std::string_view> keys(n);
+    for (std::size_t i = 0; i < n; ++i) keys[i] = object[i].first;
+    std::sort(keys.begin(), keys.end());
+    repeated = std::adjacent_find(keys.begin(), keys.end()) != keys.end();
   }
-  if (!repeated) return;
+  return repeated;
+}
+
+// Keeps the last value of a repeated key at the place of the first.
+void merge_repeated_keys(Json::Object& object) {
   Json::Object merged;
   std::unordered_map<std::string, std::size_t> place;
   for (auto& member : object) {
@@ -72,7 +80,7 @@ void merge_repeated_keys(Json::Object& object) {
 
 class JsonParser {
  public:
-  explicit JsonParser(std::string_view text) : text_(text) {}
+  explicit JsonParser(std::string_view text, bool strict = false) : text_(text), strict_(strict) {}
 
   Json document() {
     skip_space();
@@ -112,13 +120,13 @@ class JsonParser {
         if (take("null")) return Json();
         break;
       case 'N':
-        if (take("NaN")) return Json(Json::Number{"NaN", false});
+        if (!strict_ && take("NaN")) return Json(Json::Number{"NaN", false});
         break;
       case 'I':
-        if (take("Infinity")) return Json(Json::Number{"Infinity", false});
+        if (!strict_ && take("Infinity")) return Json(Json::Number{"Infinity", false});
         break;
       default:
-        if (take("-Infinity")) return Json(Json::Number{"-Infinity", false});
+        if (!strict_ && take("-Infinity")) return Json(Json::Number{"-Infinity", false});
         if (peek() == '-' || is_digit(peek())) return number();
     }
     stop(pos_ < text_.size() ? "expected a value" : "the document ends too early");
@@ -152,6 +160,7 @@ class JsonParser {
     if (integer) return Json(Json::Number{literal == "-0" ? "0" : std::move(literal), true});
     // strtod rounds correctly and, unlike from_chars, gives the infinity or zero of an out-of-range literal.
     const double real = std::strtod(literal.c_str(), nullptr);
+    if (strict_ && std::isinf(real)) stop("a number that is too large");
     return Json(Json::Number{python_float_repr(real), false});
   }
 
@@ -255,20 +264,36 @@ class JsonParser {
       ++pos_;
     }
     ++pos_;
-    merge_repeated_keys(members);
+    if (has_repeated_keys(members)) {
+      if (strict_) stop("an object repeats a key");
+      merge_repeated_keys(members);
+    }
     return Json(std::move(members));
   }
 
   std::string_view text_;
+  bool strict_;
   std::size_t pos_ = 0;
 };
 
-Json Json::parse(std::string_view text) {
+namespace {
+
+Json parse_or_fail(std::string_view text, bool strict) {
   try {
-    return JsonParser(text).document();
+    return JsonParser(text, strict).document();
   } catch (const ParseFailure& failure) {
     fail(ErrorKind::invalid_data, "not valid JSON: {} at byte {}", failure.what, failure.offset);
   }
+}
+
+}  // namespace
+
+Json Json::parse(std::string_view text) { return parse_or_fail(text, false); }
+
+Json Json::parse_strict(std::string_view text) {
+  if (const std::size_t valid = valid_utf8_prefix(text); valid < text.size())
+    fail(ErrorKind::invalid_data, "not valid JSON: the bytes at {} are not UTF-8", valid);
+  return parse_or_fail(text, true);
 }
 
 std::optional<Json> Json::try_parse(std::string_view text) {

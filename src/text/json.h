@@ -6,6 +6,7 @@
 // "100000.0"). The same reader serves tokenizer.json.
 #pragma once
 
+#include <concepts>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,9 @@
 #include <vector>
 
 namespace hadal::text {
+
+// repr(float) of Python.
+std::string python_float_repr(double value);
 
 class Json {
  public:
@@ -30,7 +34,10 @@ class Json {
   Json(std::string value) : value_(std::move(value)) {}
   Json(std::string_view value) : value_(std::string(value)) {}
   Json(const char* value) : value_(std::string(value)) {}
-  Json(int value) : value_(Number{std::to_string(value), true}) {}
+  template <std::integral T>
+  Json(T value) : value_(Number{std::to_string(value), true}) {}
+  template <std::floating_point T>
+  Json(T value) : value_(Number{python_float_repr(static_cast<double>(value)), false}) {}
   Json(Number value) : value_(std::move(value)) {}
   Json(Array value) : value_(std::move(value)) {}
   Json(Object value) : value_(std::move(value)) {}
@@ -40,7 +47,10 @@ class Json {
   // Differences: nesting deeper than 500 is refused, and a lone surrogate escape becomes U+FFFD, since such a
   // string has no UTF-8 form. Throws Error(invalid_data) that names the byte offset.
   static Json parse(std::string_view text);
-  // The same, with nullopt instead of an exception.
+  // For what strangers send: repeated keys, numbers that are not finite (also by their size) and bytes that are not UTF-8 are
+  // errors as well.
+  static Json parse_strict(std::string_view text);
+  // As parse, with nullopt instead of an exception.
   static std::optional<Json> try_parse(std::string_view text);
 
   // json.dumps(value, ensure_ascii=False): separators ", " and ": ".
@@ -70,8 +80,5 @@ class Json {
 void append_json_string(std::string_view text, std::string& out);
 // The same without the quotes: fragments of one string may be escaped one by one.
 void append_json_escaped(std::string_view text, std::string& out);
-
-// repr(float) of Python.
-std::string python_float_repr(double value);
 
 }  // namespace hadal::text

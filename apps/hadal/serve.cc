@@ -1,0 +1,133 @@
+// hadal serve: the model behind HTTP, for OpenAI's and Anthropic's clients.
+#include <pthread.h>
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "commands.h"
+#include "model_options.h"
+#include "serve/server.h"
+#include "text/json.h"
+
+namespace hadal {
+namespace {
+
+struct ServeOptions {
+  ModelOptions model;
+  serve::ServerOptions server;
+  std::string key_file;
+  int64_t max_body_mb = 64;
+  double shutdown_seconds = 30;
+  bool quiet = false;
+};
+
+// Defaults of sampling that the model's authors recommend.
+void read_generation_config(const std::filesystem::path& model, serve::ServiceOptions& service) {
+  const std::filesystem::path file = model / "generation_config.json";
+  if (!std::filesystem::exists(file)) return;
+  const std::optional<text::Json> config = text::Json::try_parse(read_text(file.string()));
+  if (!config) fail(ErrorKind::invalid_data, "{} is not valid JSON", file.string());
+  for (const auto& [name, value] : {std::pair{"temperature", &service.temperature}, std::pair{"top_p", &service.top_p}})
+    if (const text::Json* found = config->find(name); found != nullptr && found->as_number() != nullptr)
+      *value = std::strtod(found->as_number()->text.c_str(), nullptr);
+}
+
+void read_keys(const std::string& file, std::vector<std::string>& keys) {
+  std::ifstream in(file);
+  if (!in) fail(ErrorKind::io, "cannot open {}", file);
+  for (std::string line; std::getline(in, line);) {
+    while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0) line.pop_back();
+    if (!line.empty() && line[0] != '#') keys.push_back(line);
+  }
+}
+
+void run(ServeOptions& o) {
+  serve::ServerOptions& s = o.server;
+  s.engine.model = find_model(o.model.path);
+  s.engine.backend = o.model.backend;
+  s.engine.numerics = o.model.numerics;
+  s.engine.threads = o.model.threads;
+  if (!std::filesystem::exists(s.engine.model / "config.json"))
+    fail(ErrorKind::io, "{} holds no config.json; give the folder of a checkpoint", s.engine.model.string());
+  if (s.service.names.empty()) s.service.names.push_back(std::filesystem::weakly_canonical(s.engine.model).filename().string());
+  if (!o.key_file.empty()) read_keys(o.key_file, s.service.api_keys);
+  read_generation_config(s.engine.model, s.service);
+  s.service.log_requests = !o.quiet;
+  s.http.max_body_bytes = static_cast<size_t>(o.max_body_mb) << 20;
+  s.shutdown_time = std::chrono::milliseconds(static_cast<int64_t>(o.shutdown_seconds * 1000));
+  const int64_t descriptors = serve::raise_descriptor_limit();
+  if (descriptors > 0 && descriptors < s.http.max_connections + 64)
+    s.http.max_connections = static_cast<int>(std::max<int64_t>(1, descriptors - 64));
+
+  // Signals are waited for, not handled; every thread that starts from here on leaves them alone.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+
+  serve::Server server(s);
+  log::info("listening on http://{}:{}, loading {}", s.http.host, server.port(), s.engine.model.string());
+  server.load();
+  log::info("ready: model {}, backend {}, {} requests at once, context {} tokens, cache {} tokens, {} connections, {}", fmt::join(s.service.names, ", "),
+            s.engine.backend, s.engine.max_requests, server.engine()->context_length(), server.engine()->stats().cache_tokens, s.http.max_connections,
+            s.service.api_keys.empty() ? "no API key" : fmt::format("{} API keys", s.service.api_keys.size()));
+
+  int signal = 0;
+  sigwait(&signals, &signal);
+  log::info("{}: finishing {} requests, at most {} s; once more ends at once", signal == SIGINT ? "interrupted" : "terminated",
+            server.http_stats().exchanges, o.shutdown_seconds);
+  // A second signal does what it does by default.
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  const int64_t cut = server.shut_down();
+  if (cut > 0)
+    log::warn("{} requests were cut off", cut);
+  else
+    log::info("all requests were answered");
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app) {
+  auto o = std::make_shared<ServeOptions>();
+  CLI::App* c = app.add_subcommand("serve", "Serve a model over HTTP, for OpenAI's and Anthropic's clients (docs/serving.md)");
+  serve::ServerOptions& s = o->server;
+  s.engine.max_requests = 32;
+  o->model.add_to(*c, false);
+  c->add_option("--host", s.http.host, "Address to listen on; 0.0.0.0 or :: for all")->capture_default_str();
+  c->add_option("--port", s.http.port, "Port; 0 takes any free one")->check(CLI::Range(0, 65535))->capture_default_str();
+  c->add_option("--served-model-name", s.service.names, "Name of the model; several may be given, answers carry the first (default: the folder's name)")
+      ->expected(1)->take_all();
+  c->add_option("--api-key", s.service.api_keys, "Key that clients must send; may be given several times")->expected(1)->take_all();
+  c->add_option("--api-key-file", o->key_file, "File with a key in each line");
+  c->add_option("--allowed-origins", s.service.allowed_origins, "Origin of web pages that may ask (CORS); may be given several times")
+      ->expected(1)->take_all()->capture_default_str();
+  c->add_option("--max-model-len", s.service.max_model_len, "Most tokens of prompt and answer; 0 = the model's context")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))->capture_default_str();
+  c->add_option("--default-max-tokens", s.service.default_max_tokens, "Most tokens of an answer when the client does not say")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))->capture_default_str();
+  c->add_option("--max-num-seqs", s.engine.max_requests, "Requests that run at once; others wait")->check(CLI::Range(1, 65536))->capture_default_str();
+  c->add_option("--max-waiting", s.engine.max_waiting, "Requests that wait; more get status 429")->check(CLI::Range(0, 1 << 24))->capture_default_str();
+  c->add_option("--max-num-batched-tokens", s.engine.step_tokens, "Tokens of one step: decoding first, then prompts in chunks")
+      ->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  c->add_option("--cache-tokens", s.engine.cache_tokens, "Tokens that all running requests may hold; 0 = 4096 for each of --max-num-seqs")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))->capture_default_str();
+  c->add_option("--prefill", s.engine.prefill, "Rows that decoder layers run for a prompt: full, exact (the same logits), bounded (approximate)")
+      ->capture_default_str();
+  c->add_option("--speculate", s.engine.speculate, "Most drafted tokens a step; 0 = none, -1 = as the draft module's confidence says")
+      ->check(CLI::Range(-1, 64))->capture_default_str();
+  c->add_option("--max-connections", s.http.max_connections, "Open connections; more get status 503")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  c->add_option("--max-body-mb", o->max_body_mb, "Largest request body in MiB; larger ones get status 413")->check(CLI::Range(1, 4096))->capture_default_str();
+  c->add_option("--http-threads", s.http.io_threads, "Threads that carry connections")->check(CLI::Range(1, 256))->capture_default_str();
+  c->add_option("--request-threads", s.http.worker_threads, "Threads that parse and tokenise requests")->check(CLI::Range(1, 256))->capture_default_str();
+  c->add_option("--shutdown-seconds", o->shutdown_seconds, "Time that running requests have when the server is told to end")
+      ->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+  c->add_flag("--disable-log-requests", o->quiet, "No line in the log for each request");
+  c->callback([o] { run(*o); });
+}
+
+}  // namespace hadal

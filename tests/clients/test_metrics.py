@@ -1,0 +1,15 @@
+"""/metrics is read by Prometheus' own parser."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def test_metrics_parse(server):
+    names = {f.name: f for f in text_string_to_metric_families(server.metrics())}
+    for name in ("vllm:num_requests_running", "vllm:prompt_tokens", "vllm:time_to_first_token_seconds", "hadal:steps"):
+        assert name in names
+    for family in names.values():
+        assert family.documentation and family.type != "unknown"
+        if family.type == "histogram":
+            buckets = [s.value for s in family.samples if s.name.endswith("_bucket")]
+            assert buckets == sorted(buckets)
+            assert buckets[-1] == next(s.value for s in family.samples if s.name.endswith("_count"))
