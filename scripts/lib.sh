@@ -18,7 +18,7 @@ PACKAGES=(
   libedit-dev        # line editing in the chat; static
   libgtest-dev librapidcheck-dev libbenchmark-dev libpcre2-dev   # tests and benchmarks
 )
-CLIENT_PACKAGES=(python3 python3-venv chromium)   # scripts/test-clients.sh
+CLIENT_PACKAGES=(python3 python3-venv curl openssl chromium)  # scripts/test-clients.sh
 LINT_PACKAGES=(clang-format-14 clang-tidy-19)  # scripts/lint.sh
 
 # ---- talking ----------------------------------------------------------------------------------------------------------

@@ -44,11 +44,13 @@ struct TestServer {
   // Every page of the cache is free again, and nothing runs.
   bool idle() const {
     const EngineStats s = server.engine()->stats();
-    return s.running == 0 && s.waiting == 0 && s.free_cache_tokens == s.cache_tokens && server.http_stats().exchanges == 0;
+    return s.running == 0 && s.waiting == 0 && s.free_cache_tokens == s.cache_tokens &&
+           server.http_stats().exchanges == 0;
   }
   bool becomes_idle(double seconds = 20) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-    while (!idle() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    while (!idle() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     return idle();
   }
 };

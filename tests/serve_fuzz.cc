@@ -23,16 +23,57 @@ const T& pick(Random& random, const T (&from)[N]) {
 }
 
 std::string any_text(Random& random) {
-  static constexpr const char* kTexts[] = {"", "hi", "What is the capital of France?", "<think>", "</think>", "<｜DSML｜ calls>", "<｜end▁of▁sentence｜>", "\\u0000", "é", "日本語", "😀",
-                                           "\\ud800", "\\ud83d\\ude00", "\\n\\n", "a\\\"b", "\\\\", " ", "%s%n", "../..", "{}", "null", "\\u202e"};
+  static constexpr const char* kTexts[] = {"",
+                                           "hi",
+                                           "What is the capital of France?",
+                                           "<think>",
+                                           "</think>",
+                                           "<｜DSML｜ calls>",
+                                           "<｜end▁of▁sentence｜>",
+                                           "\\u0000",
+                                           "é",
+                                           "日本語",
+                                           "😀",
+                                           "\\ud800",
+                                           "\\ud83d\\ude00",
+                                           "\\n\\n",
+                                           "a\\\"b",
+                                           "\\\\",
+                                           " ",
+                                           "%s%n",
+                                           "../..",
+                                           "{}",
+                                           "null",
+                                           "\\u202e"};
   std::string text = pick(random, kTexts);
   if (chance(random, 5)) text += std::string(below(random, 3000), 'x');
   return "\"" + text + "\"";
 }
 
 std::string any_value(Random& random, int depth = 0) {
-  static constexpr const char* kValues[] = {"null", "true", "false", "0", "-0", "1", "-1", "1.5", "1e5", "1e308", "1e309", "-1e-400", "18446744073709551616", "9223372036854775807",
-                                            "-9223372036854775808", "0.1", "[]", "{}", "100000000000000000000000000000000", "NaN", "2147483648", "\"auto\"", "\"none\""};
+  static constexpr const char* kValues[] = {"null",
+                                            "true",
+                                            "false",
+                                            "0",
+                                            "-0",
+                                            "1",
+                                            "-1",
+                                            "1.5",
+                                            "1e5",
+                                            "1e308",
+                                            "1e309",
+                                            "-1e-400",
+                                            "18446744073709551616",
+                                            "9223372036854775807",
+                                            "-9223372036854775808",
+                                            "0.1",
+                                            "[]",
+                                            "{}",
+                                            "100000000000000000000000000000000",
+                                            "NaN",
+                                            "2147483648",
+                                            "\"auto\"",
+                                            "\"none\""};
   switch (below(random, 6)) {
     case 0: return any_text(random);
     case 1:
@@ -83,18 +124,36 @@ const Field kSampling[] = {
 const Field kChat[] = {
     {"logprobs", [](Random&) { return std::string("true"); }},
     {"top_logprobs", [](Random& r) { return std::to_string(below(r, 21)); }},
-    {"reasoning_effort", [](Random& r) { return std::string(pick(r, {"\"low\"", "\"none\"", "\"high\"", "\"max\"", "7"})); }},
+    {"reasoning_effort",
+     [](Random& r) {
+       return std::string(pick(r, {"\"low\"", "\"none\"", "\"high\"", "\"max\"", "7"}));
+     }},
     {"thinking", [](Random&) { return std::string(R"({"type": "enabled"})"); }},
     {"chat_template_kwargs", [](Random&) { return std::string(R"({"thinking": true, "drop_thinking": false})"); }},
-    {"stream_options", [](Random&) { return std::string(R"({"include_usage": true, "continuous_usage_stats": true})"); }},
-    {"tools", [](Random& r) { return R"([{"type": "function", "function": {"name": "f)" + std::to_string(below(r, 3)) + R"(", "parameters": {"type": "object", "properties": {"a": )" + any_value(r) + "}}}}]"; }},
-    {"tool_choice", [](Random& r) { return std::string(pick(r, {"\"auto\"", "\"none\"", "\"required\"", R"({"type": "function", "function": {"name": "f1"}})"})); }},
-    {"response_format", [](Random& r) { return std::string(pick(r, {R"({"type": "text"})", R"({"type": "json_object"})", R"({"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}})"})); }},
+    {"stream_options",
+     [](Random&) { return std::string(R"({"include_usage": true, "continuous_usage_stats": true})"); }},
+    {"tools",
+     [](Random& r) {
+       return R"([{"type": "function", "function": {"name": "f)" + std::to_string(below(r, 3)) +
+              R"(", "parameters": {"type": "object", "properties": {"a": )" + any_value(r) + "}}}}]";
+     }},
+    {"tool_choice",
+     [](Random& r) {
+       return std::string(
+           pick(r, {"\"auto\"", "\"none\"", "\"required\"", R"({"type": "function", "function": {"name": "f1"}})"}));
+     }},
+    {"response_format",
+     [](Random& r) {
+       return std::string(
+           pick(r, {R"({"type": "text"})", R"({"type": "json_object"})",
+                    R"({"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}})"}));
+     }},
     {"parallel_tool_calls", [](Random&) { return std::string("false"); }},
 };
 
 std::string messages(Random& random) {
-  static constexpr const char* kRoles[] = {"user", "user", "user", "assistant", "system", "tool", "developer", "latest_reminder", "robot"};
+  static constexpr const char* kRoles[] = {
+      "user", "user", "user", "assistant", "system", "tool", "developer", "latest_reminder", "robot"};
   std::string list = "[";
   const size_t count = below(random, 4) + (chance(random, 95) ? 1 : 0);
   for (size_t i = 0; i < count; ++i) {
@@ -102,7 +161,9 @@ std::string messages(Random& random) {
                                 chance(random, 70)   ? any_text(random)
                                 : chance(random, 70) ? "[{\"type\": \"text\", \"text\": " + any_text(random) + "}]"
                                                      : any_value(random));
-    if (chance(random, 10)) m += R"(, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": )" + any_text(random) + "}}]";
+    if (chance(random, 10))
+      m += R"(, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": )" +
+           any_text(random) + "}}]";
     if (chance(random, 10)) m += ", \"tool_call_id\": " + any_text(random);
     if (chance(random, 5)) m += ", \"prefix\": true";
     if (chance(random, 10)) m += ", \"reasoning_content\": " + any_text(random);
@@ -117,16 +178,21 @@ struct Made {
 };
 
 Made make_request(Random& random) {
-  static constexpr const char* kPaths[] = {"/v1/chat/completions", "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v1/messages/count_tokens", "/tokenize", "/detokenize"};
+  static constexpr const char* kPaths[] = {
+      "/v1/chat/completions", "/v1/chat/completions",      "/v1/completions", "/v1/messages",
+      "/v1/responses",        "/v1/messages/count_tokens", "/tokenize",       "/detokenize"};
   Made made;
   made.path = pick(random, kPaths);
   std::vector<std::pair<std::string, std::string>> fields;
   for (int i = static_cast<int>(below(random, 5)); i > 0; --i) {
-    const Field& f = chance(random, 60) ? kSampling[below(random, std::size(kSampling))] : kChat[below(random, std::size(kChat))];
+    const Field& f =
+        chance(random, 60) ? kSampling[below(random, std::size(kSampling))] : kChat[below(random, std::size(kChat))];
     fields.emplace_back(f.name, f.good(random));
   }
   if (made.path == "/v1/completions" || made.path == "/tokenize")
-    fields.emplace_back("prompt", chance(random, 80) ? any_text(random) : chance(random, 50) ? "[[1,2,3],[4]]" : any_value(random));
+    fields.emplace_back("prompt", chance(random, 80)   ? any_text(random)
+                                  : chance(random, 50) ? "[[1,2,3],[4]]"
+                                                       : any_value(random));
   else if (made.path == "/detokenize")
     fields.emplace_back("tokens", chance(random, 80) ? "[1,2,3,500]" : any_value(random));
   else if (made.path == "/v1/responses")
@@ -134,16 +200,21 @@ Made make_request(Random& random) {
   else
     fields.emplace_back("messages", messages(random));
   // Answers are short: it is the requests that are tested.
-  fields.emplace_back(made.path == "/v1/responses" ? "max_output_tokens" : "max_tokens", std::to_string(1 + below(random, 6)));
+  fields.emplace_back(made.path == "/v1/responses" ? "max_output_tokens" : "max_tokens",
+                      std::to_string(1 + below(random, 6)));
   if (made.path == "/v1/completions" && chance(random, 20)) fields.emplace_back("echo", "true");
   if (chance(random, 25)) fields[below(random, fields.size())].second = any_value(random);  // a wrong value
-  if (chance(random, 5)) fields.emplace_back(fields[0]);                                     // a repeated key
+  if (chance(random, 5)) fields.emplace_back(fields[0]);                                    // a repeated key
   if (chance(random, 10)) fields.emplace_back("unknown", any_value(random));
   std::sort(fields.begin(), fields.end());
-  if (!chance(random, 5)) fields.erase(std::unique(fields.begin(), fields.end(), [](const auto& a, const auto& b) { return a.first == b.first; }), fields.end());
+  if (!chance(random, 5))
+    fields.erase(
+        std::unique(fields.begin(), fields.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
+        fields.end());
   std::shuffle(fields.begin(), fields.end(), random);
   made.body = "{";
-  for (size_t i = 0; i < fields.size(); ++i) made.body += fmt::format("{}\"{}\": {}", i ? ", " : "", fields[i].first, fields[i].second);
+  for (size_t i = 0; i < fields.size(); ++i)
+    made.body += fmt::format("{}\"{}\": {}", i ? ", " : "", fields[i].first, fields[i].second);
   made.body += "}";
   if (chance(random, 8) && !made.body.empty()) {  // damaged bytes
     for (size_t k = 1 + below(random, 4); k > 0; --k) {
@@ -156,7 +227,9 @@ Made make_request(Random& random) {
     }
   }
   if (chance(random, 1)) made.body = std::string(below(random, 2000), chance(random, 50) ? '[' : '{');
-  if (chance(random, 5)) made.headers.emplace_back("X-Request-Id", std::string(below(random, 200), static_cast<char>(33 + below(random, 90))));
+  if (chance(random, 5))
+    made.headers.emplace_back("X-Request-Id",
+                              std::string(below(random, 200), static_cast<char>(33 + below(random, 90))));
   if (chance(random, 5)) made.headers.emplace_back("Origin", "http://x.example");
   if (chance(random, 2)) made.method = pick(random, {"GET", "PUT", "DELETE", "OPTIONS", "HEAD"});
   return made;
@@ -175,15 +248,18 @@ void check_answer(HttpClient& client, const HttpClient::Answer& head, const Made
     while (const auto event = client.next_event()) {
       if (event->data == "[DONE]") continue;
       const Json chunk = Json::parse_strict(event->data);
-      if (chunk.find("error") != nullptr && !chunk.find("error")->is_null()) throw Failure("an error in a stream: " + event->data);
+      if (chunk.find("error") != nullptr && !chunk.find("error")->is_null())
+        throw Failure("an error in a stream: " + event->data);
     }
     return;
   }
   const Json body = Json::parse_strict(client.read_rest());
-  if (head.status >= 400 && (body.find("error") == nullptr || body.find("error")->find("message") == nullptr)) throw Failure("an error without a message: " + body.dump());
+  if (head.status >= 400 && (body.find("error") == nullptr || body.find("error")->find("message") == nullptr))
+    throw Failure("an error without a message: " + body.dump());
 }
 
-void client_loop(int port, uint64_t seed, std::atomic<int64_t>& left, std::atomic<int64_t>& statuses_2xx, std::atomic<int>& failures) {
+void client_loop(int port, uint64_t seed, std::atomic<int64_t>& left, std::atomic<int64_t>& statuses_2xx,
+                 std::atomic<int>& failures) {
   Random random(seed);
   std::unique_ptr<HttpClient> client;
   while (left-- > 0) {
@@ -238,7 +314,8 @@ void client_loop(int port, uint64_t seed, std::atomic<int64_t>& left, std::atomi
       if (made.method == "HEAD") client.reset();  // simpler than to know the length
     } catch (const std::exception& error) {
       ++failures;
-      std::fprintf(stderr, "FAILED (seed %llu): %s\n  %s %s\n  %s\n", static_cast<unsigned long long>(seed), error.what(), made.method.c_str(), made.path.c_str(), made.body.substr(0, 2000).c_str());
+      std::fprintf(stderr, "FAILED (seed %llu): %s\n  %s %s\n  %s\n", static_cast<unsigned long long>(seed),
+                   error.what(), made.method.c_str(), made.path.c_str(), made.body.substr(0, 2000).c_str());
       client.reset();
       if (failures > 10) left = 0;
     }
@@ -254,12 +331,15 @@ int fuzz(int64_t requests, uint64_t seed, int connections) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::thread> threads;
   for (int i = 0; i < connections; ++i)
-    threads.emplace_back(client_loop, s.server.port(), seed * 1000 + static_cast<uint64_t>(i), std::ref(left), std::ref(good), std::ref(failures));
+    threads.emplace_back(client_loop, s.server.port(), seed * 1000 + static_cast<uint64_t>(i), std::ref(left),
+                         std::ref(good), std::ref(failures));
   for (std::thread& t : threads) t.join();
   const bool idle = s.becomes_idle(60);
   if (!idle) std::fprintf(stderr, "FAILED: the server is not idle at the end\n");
-  std::printf("%lld requests, %lld answered with 200, %d failures, %.1f s%s\n", static_cast<long long>(requests), static_cast<long long>(good.load()), failures.load(),
-              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), idle ? "" : ", not idle at the end");
+  std::printf("%lld requests, %lld answered with 200, %d failures, %.1f s%s\n", static_cast<long long>(requests),
+              static_cast<long long>(good.load()), failures.load(),
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+              idle ? "" : ", not idle at the end");
   // A fuzzer that is always refused tests nothing.
   return failures == 0 && idle && good > requests / 10 ? 0 : 1;
 }

@@ -9,7 +9,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const std::string kStory = R"({"messages": [{"role": "user", "content": "Tell me a long story."}], "ignore_eos": true, "max_tokens": 3000, "seed": 1, "stream": )";
+const std::string kStory =
+    R"({"messages": [{"role": "user", "content": "Tell me a long story."}], "ignore_eos": true, "max_tokens": 3000, "seed": 1, "stream": )";
 
 bool eventually(const std::function<bool()>& holds, double seconds = 20) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
@@ -20,7 +21,9 @@ bool eventually(const std::function<bool()>& holds, double seconds = 20) {
 TEST(ServeHttp, KeepsConnectionsAndTakesPipelinedRequests) {
   HttpClient c = shared_server().client();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(c.request("GET", "/version").status, 200);
-  c.send("GET /version HTTP/1.1\r\nHost: x\r\n\r\nGET /nothing HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  c.send(
+      "GET /version HTTP/1.1\r\nHost: x\r\n\r\nGET /nothing HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nHost: "
+      "x\r\nConnection: close\r\n\r\n");
   for (const int status : {200, 404, 200}) {
     EXPECT_EQ(c.read_head().status, status);
     c.read_rest();
@@ -41,8 +44,12 @@ TEST(ServeHttp, OldAndOddRequests) {
   EXPECT_EQ(raw("garbage\r\n\r\n"), 400);
   EXPECT_EQ(raw("GET / HTTP/9.9\r\n\r\n"), 400);
   EXPECT_EQ(raw("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n"), 400);
-  EXPECT_EQ(raw("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400);
-  EXPECT_EQ(raw("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n{\"prompt\r\n7\r\n\": \"a\"}\r\n0\r\n\r\n"), 200);
+  EXPECT_EQ(raw("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: "
+                "chunked\r\n\r\n0\r\n\r\n"),
+            400);
+  EXPECT_EQ(raw("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n{\"prompt\r\n7\r\n\": "
+                "\"a\"}\r\n0\r\n\r\n"),
+            200);
   EXPECT_EQ(raw("GET /%68ealth?x=1 HTTP/1.1\r\nHost: x\r\n\r\n"), 200);
   EXPECT_EQ(raw("GET /health HTTP/1.1\r\n" + std::string("X: ") + std::string(70000, 'a') + "\r\n\r\n"), 431);
   EXPECT_EQ(raw("DELETE /health HTTP/1.1\r\nHost: x\r\n\r\n"), 405);
@@ -57,7 +64,8 @@ TEST(ServeHttp, OldAndOddRequests) {
 TEST(ServeHttp, ExpectContinueAndSlowBodies) {
   const std::string body = R"({"prompt": "a"})";
   HttpClient c = shared_server().client();
-  c.send(fmt::format("POST /tokenize HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n", body.size()));
+  c.send(fmt::format("POST /tokenize HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n",
+                     body.size()));
   EXPECT_EQ(c.read_head().status, 100);
   for (const char b : body) {
     c.send({&b, 1});
@@ -106,9 +114,12 @@ TEST(ServeHttp, DisconnectCancelsEverywhere) {
       {"/v1/chat/completions", kStory + "true}"},
       {"/v1/chat/completions", kStory + "false}"},
       {"/v1/completions", R"({"prompt": ["a", "b", "c"], "ignore_eos": true, "max_tokens": 3000})"},
-      {"/v1/completions", fmt::format(R"({{"prompt": "{}", "ignore_eos": true, "max_tokens": 1000}})", long_prompt)},  // while it is read
-      {"/v1/messages", R"({"messages": [{"role": "user", "content": "Story!"}], "max_tokens": 3000, "ignore_eos": true})"},
-      {"/v1/messages", R"({"messages": [{"role": "user", "content": "Story!"}], "max_tokens": 3000, "ignore_eos": true, "stream": true})"},
+      {"/v1/completions",
+       fmt::format(R"({{"prompt": "{}", "ignore_eos": true, "max_tokens": 1000}})", long_prompt)},  // while it is read
+      {"/v1/messages",
+       R"({"messages": [{"role": "user", "content": "Story!"}], "max_tokens": 3000, "ignore_eos": true})"},
+      {"/v1/messages",
+       R"({"messages": [{"role": "user", "content": "Story!"}], "max_tokens": 3000, "ignore_eos": true, "stream": true})"},
       {"/v1/responses", R"({"input": "Story!", "max_output_tokens": 3000, "ignore_eos": true, "stream": true})"},
       {"/v1/responses", R"({"input": "Story!", "max_output_tokens": 3000, "ignore_eos": true})"}};
   for (const bool half : {false, true})
@@ -134,7 +145,8 @@ TEST(ServeHttp, DisconnectWhileWaiting) {
   ASSERT_EQ(first.open("POST", "/v1/chat/completions", kStory + "true}").status, 200);
   ASSERT_TRUE(first.next_event());
   HttpClient second = s.client();
-  second.send(fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}false}}", kStory.size() + 6, kStory));
+  second.send(fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}false}}",
+                          kStory.size() + 6, kStory));
   ASSERT_TRUE(eventually([&] { return s.server.engine()->stats().waiting == 1; }));
   second.close();
   EXPECT_TRUE(eventually([&] { return s.server.engine()->stats().waiting == 0; }));
@@ -159,12 +171,15 @@ TEST(ServeHttp, FullQueueSays429) {
   EXPECT_EQ(full.status, 429) << full.body;
   EXPECT_FALSE(full.header("retry-after").empty());
   EXPECT_EQ(text_at(parse_body(full), "error", "code"), "queue_full");
-  const HttpClient::Answer anthropic = s.post("/v1/messages", R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 5})");
+  const HttpClient::Answer anthropic =
+      s.post("/v1/messages", R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 5})");
   EXPECT_EQ(anthropic.status, 429);
   EXPECT_EQ(text_at(parse_body(anthropic), "error", "type"), "rate_limit_error");
   clients.clear();
   EXPECT_TRUE(s.becomes_idle());
-  EXPECT_EQ(s.post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1})").status, 200);
+  EXPECT_EQ(
+      s.post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1})").status,
+      200);
 }
 
 TEST(ServeHttp, WhatCannotFitSaysBothNumbers) {
@@ -183,10 +198,14 @@ TEST(ServeHttp, Keys) {
   o.service.api_keys = {"first-key", "second"};
   const TestServer s(o);
   const std::string body = R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1})";
-  for (const auto& [headers, status] : {std::pair{HttpHeaders{}, 401}, {HttpHeaders{{"Authorization", "Bearer first-key"}}, 200},
-                                        {HttpHeaders{{"authorization", "bearer second"}}, 200}, {HttpHeaders{{"x-api-key", "second"}}, 200},
-                                        {HttpHeaders{{"Authorization", "Bearer first-ke"}}, 401}, {HttpHeaders{{"Authorization", "Bearer first-keyy"}}, 401},
-                                        {HttpHeaders{{"Authorization", "first-key"}}, 401}, {HttpHeaders{{"Authorization", "Bearer "}}, 401}}) {
+  for (const auto& [headers, status] : {std::pair{HttpHeaders{}, 401},
+                                        {HttpHeaders{{"Authorization", "Bearer first-key"}}, 200},
+                                        {HttpHeaders{{"authorization", "bearer second"}}, 200},
+                                        {HttpHeaders{{"x-api-key", "second"}}, 200},
+                                        {HttpHeaders{{"Authorization", "Bearer first-ke"}}, 401},
+                                        {HttpHeaders{{"Authorization", "Bearer first-keyy"}}, 401},
+                                        {HttpHeaders{{"Authorization", "first-key"}}, 401},
+                                        {HttpHeaders{{"Authorization", "Bearer "}}, 401}}) {
     EXPECT_EQ(s.post("/v1/chat/completions", body, headers).status, status);
     EXPECT_EQ(s.get("/v1/models", headers).status, status);
   }
@@ -198,14 +217,17 @@ TEST(ServeHttp, Cors) {
   const HttpClient::Answer any = shared_server().get("/v1/models", {{"Origin", "http://a.example"}});
   EXPECT_EQ(any.header("access-control-allow-origin"), "*");
   HttpClient c = shared_server().client();
-  const HttpClient::Answer preflight = c.request("OPTIONS", "/v1/chat/completions", "", {{"Origin", "http://a.example"}, {"Access-Control-Request-Headers", "authorization"}});
+  const HttpClient::Answer preflight =
+      c.request("OPTIONS", "/v1/chat/completions", "",
+                {{"Origin", "http://a.example"}, {"Access-Control-Request-Headers", "authorization"}});
   EXPECT_EQ(preflight.status, 204);
   EXPECT_EQ(preflight.header("access-control-allow-headers"), "authorization");
   ServerOptions o = test_options();
   o.service.allowed_origins = {"http://b.example"};
   const TestServer s(o);
   EXPECT_TRUE(s.get("/health", {{"Origin", "http://a.example"}}).header("access-control-allow-origin").empty());
-  EXPECT_EQ(s.get("/health", {{"Origin", "http://b.example"}}).header("access-control-allow-origin"), "http://b.example");
+  EXPECT_EQ(s.get("/health", {{"Origin", "http://b.example"}}).header("access-control-allow-origin"),
+            "http://b.example");
 }
 
 TEST(ServeHttp, LoadingIsSaid) {
@@ -233,8 +255,10 @@ TEST(ServeHttp, SlowReaderIsDroppedAndOthersGoOn) {
   std::vector<std::unique_ptr<HttpClient>> slow;
   for (int i = 0; i < 3; ++i) {
     slow.push_back(std::make_unique<HttpClient>("127.0.0.1", s.server.port(), 60, 4096));
-    const std::string body = R"({"prompt": "a", "ignore_eos": true, "max_tokens": 4000, "logprobs": 20, "stream": true})";
-    slow.back()->send(fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
+    const std::string body =
+        R"({"prompt": "a", "ignore_eos": true, "max_tokens": 4000, "logprobs": 20, "stream": true})";
+    slow.back()->send(
+        fmt::format("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
   }
   EXPECT_EQ(s.post("/v1/completions", R"({"prompt": "a", "max_tokens": 50})").status, 200);
   EXPECT_TRUE(eventually([&] { return s.server.http_stats().slow_clients_dropped == 3; }, 120));
@@ -246,7 +270,12 @@ TEST(ServeHttp, DrainFinishesWhatRuns) {
   HttpClient idle = s.client();
   EXPECT_EQ(idle.request("GET", "/health").status, 200);
   HttpClient c = s.client();
-  ASSERT_EQ(c.open("POST", "/v1/chat/completions", R"({"messages": [{"role": "user", "content": "hi"}], "ignore_eos": true, "max_tokens": 300, "stream": true})").status, 200);
+  ASSERT_EQ(
+      c.open(
+           "POST", "/v1/chat/completions",
+           R"({"messages": [{"role": "user", "content": "hi"}], "ignore_eos": true, "max_tokens": 300, "stream": true})")
+          .status,
+      200);
   ASSERT_TRUE(c.next_event());
   std::future<int64_t> cut = std::async(std::launch::async, [&] { return s.server.shut_down(); });
   bool done = false;
@@ -262,7 +291,12 @@ TEST(ServeHttp, DrainTellsWhatItCutsOff) {
   o.shutdown_time = milliseconds(50);
   TestServer s(o);
   HttpClient c = s.client();
-  ASSERT_EQ(c.open("POST", "/v1/chat/completions", R"({"messages": [{"role": "user", "content": "hi"}], "ignore_eos": true, "max_tokens": 8000, "stream": true})").status, 200);
+  ASSERT_EQ(
+      c.open(
+           "POST", "/v1/chat/completions",
+           R"({"messages": [{"role": "user", "content": "hi"}], "ignore_eos": true, "max_tokens": 8000, "stream": true})")
+          .status,
+      200);
   ASSERT_TRUE(c.next_event());
   EXPECT_EQ(s.server.shut_down(), 1);
   std::string last;
@@ -281,7 +315,8 @@ TEST(ServeHttp, ManyStreamsAndSomeThatDrop) {
     threads.emplace_back([&, t] {
       HttpClient c("127.0.0.1", s.server.port(), 120);
       for (int i = 0; i < 3; ++i) {
-        const std::string body = fmt::format(R"({{"prompt": "The {}", "ignore_eos": true, "max_tokens": 20, "seed": {}, "stream": true}})", t, i);
+        const std::string body = fmt::format(
+            R"({{"prompt": "The {}", "ignore_eos": true, "max_tokens": 20, "seed": {}, "stream": true}})", t, i);
         ASSERT_EQ(c.open("POST", "/v1/completions", body).status, 200);
         int events = 0;
         bool done = false;
@@ -323,8 +358,10 @@ TEST(ServeHttp, MetricsAreWellFormed) {
     EXPECT_TRUE(types.contains(name)) << line;
     EXPECT_NE(line.find("model_name=\"tiny\""), std::string::npos) << line;
   }
-  for (const char* name : {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:prompt_tokens_total", "vllm:generation_tokens_total",
-                           "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds", "vllm:e2e_request_latency_seconds", "vllm:request_success_total"})
+  for (const char* name :
+       {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
+        "vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:time_to_first_token_seconds",
+        "vllm:inter_token_latency_seconds", "vllm:e2e_request_latency_seconds", "vllm:request_success_total"})
     EXPECT_TRUE(types.contains(name)) << name;
   EXPECT_EQ(answer.body.find("vllm:generation_tokens_total{model_name=\"tiny\"} 0\n"), std::string::npos);
 }

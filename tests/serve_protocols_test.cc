@@ -8,7 +8,8 @@ constexpr const char* kTools = R"([{"name": "get_weather", "description": "Get t
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}])";
 
 std::string ask(const std::string& question, const std::string& more) {
-  return fmt::format(R"({{"messages": [{{"role": "user", "content": {}}}], "max_tokens": 80, "seed": 3, {}}})", Json(question).dump(), more);
+  return fmt::format(R"({{"messages": [{{"role": "user", "content": {}}}], "max_tokens": 80, "seed": 3, {}}})",
+                     Json(question).dump(), more);
 }
 
 // The message that a stream's events build.
@@ -22,9 +23,7 @@ Json assembled(const Stream& s) {
     const std::string type = text_at(e, "type");
     EXPECT_EQ(type, s.names[i]);
     EXPECT_FALSE(stopped);
-    if (i == 0) {
-      EXPECT_EQ(type, "message_start");
-    }
+    if (i == 0) { EXPECT_EQ(type, "message_start"); }
     if (type == "content_block_start") {
       EXPECT_EQ(number_at(e, "index"), static_cast<int64_t>(blocks.size()));
       block = *at(e, "content_block").as_object();
@@ -51,8 +50,9 @@ Json assembled(const Stream& s) {
 
 TEST(ServeAnthropic, StreamedIsWhole) {
   TestServer& s = shared_server();
-  for (const std::string& more : {std::string(R"("temperature": 0)"), std::string(R"("thinking": {"type": "enabled", "budget_tokens": 1024})"),
-                                  std::string(R"("stop_sequences": ["e"])"), R"("temperature": 0, "tools": )" + std::string(kTools)})
+  for (const std::string& more :
+       {std::string(R"("temperature": 0)"), std::string(R"("thinking": {"type": "enabled", "budget_tokens": 1024})"),
+        std::string(R"("stop_sequences": ["e"])"), R"("temperature": 0, "tools": )" + std::string(kTools)})
     for (const char* question : {"What is the capital of France?", "What is the weather in Oslo?"}) {
       const HttpClient::Answer answer = s.post("/v1/messages", ask(question, more));
       ASSERT_EQ(answer.status, 200) << answer.body;
@@ -75,31 +75,42 @@ TEST(ServeAnthropic, StreamedIsWhole) {
 
 TEST(ServeAnthropic, ToolsAndResults) {
   TestServer& s = shared_server();
-  const Json call = parse_body(s.post("/v1/messages", ask("What is the weather in Oslo?", R"("temperature": 0, "tools": )" + std::string(kTools))));
+  const Json call = parse_body(s.post(
+      "/v1/messages", ask("What is the weather in Oslo?", R"("temperature": 0, "tools": )" + std::string(kTools))));
   EXPECT_EQ(text_at(call, "stop_reason"), "tool_use") << call.dump();
   const Json::Array& blocks = *at(call, "content").as_array();
   const Json& use = blocks.back();
   EXPECT_EQ(text_at(use, "type"), "tool_use");
   EXPECT_NE(at(use, "input").as_object(), nullptr);
   const std::string id = text_at(use, "id");
-  const HttpClient::Answer next = s.post("/v1/messages", fmt::format(R"({{"max_tokens": 30, "system": [{{"type": "text", "text": "Be kind.", "cache_control": {{"type": "ephemeral"}}}}], "tools": {},
+  const HttpClient::Answer next = s.post(
+      "/v1/messages",
+      fmt::format(
+          R"({{"max_tokens": 30, "system": [{{"type": "text", "text": "Be kind.", "cache_control": {{"type": "ephemeral"}}}}], "tools": {},
     "messages": [{{"role": "user", "content": [{{"type": "text", "text": "What is the weather in Oslo?", "cache_control": {{"type": "ephemeral"}}}}]}}, {{"role": "assistant", "content": {}}},
     {{"role": "user", "content": [{{"type": "tool_result", "tool_use_id": "{}", "content": [{{"type": "text", "text": "Sunny"}}]}}, {{"type": "text", "text": "So?"}}]}}]}})",
-                                                                      kTools, at(call, "content").dump(), id));
+          kTools, at(call, "content").dump(), id));
   EXPECT_EQ(next.status, 200) << next.body;
 }
 
 TEST(ServeAnthropic, CountsTokens) {
   const std::string body = ask("Hello there", R"("system": "Be brief.", "tools": )" + std::string(kTools));
   const Json count = parse_body(shared_server().post("/v1/messages/count_tokens", body));
-  EXPECT_EQ(number_at(count, "input_tokens"), number_at(parse_body(shared_server().post("/v1/messages", body)), "usage", "input_tokens"));
+  EXPECT_EQ(number_at(count, "input_tokens"),
+            number_at(parse_body(shared_server().post("/v1/messages", body)), "usage", "input_tokens"));
 }
 
 TEST(ServeAnthropic, Mistakes) {
-  for (const auto& [body, message] : {std::pair<std::string, const char*>{"{}", "max_tokens is missing"}, {R"({"max_tokens": 5})", "messages is missing"},
-                                      {R"({"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]})", "messages[0].content[0] is of type image"},
-                                      {R"({"max_tokens": 5, "messages": [{"role": "user", "content": "x"}], "tools": [{"type": "web_search_20250305", "name": "w"}]})", "tools[0].type"},
-                                      {R"({"max_tokens": 5, "messages": [{"role": "user", "content": "x"}], "tool_choice": {"type": "tool", "name": "w"}})", "tool_choice.name"}}) {
+  for (
+      const auto& [body, message] :
+      {std::pair<std::string, const char*>{"{}", "max_tokens is missing"},
+       {R"({"max_tokens": 5})", "messages is missing"},
+       {R"({"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]})",
+        "messages[0].content[0] is of type image"},
+       {R"({"max_tokens": 5, "messages": [{"role": "user", "content": "x"}], "tools": [{"type": "web_search_20250305", "name": "w"}]})",
+        "tools[0].type"},
+       {R"({"max_tokens": 5, "messages": [{"role": "user", "content": "x"}], "tool_choice": {"type": "tool", "name": "w"}})",
+        "tool_choice.name"}}) {
     const HttpClient::Answer answer = shared_server().post("/v1/messages", body);
     EXPECT_EQ(answer.status, 400);
     const Json error = parse_body(answer);
@@ -113,8 +124,8 @@ TEST(ServeResponses, StreamedIsWhole) {
   TestServer& s = shared_server();
   const std::string tools = R"([{"type": "function", "name": "get_weather", "description": "Get the weather of a city.",
       "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}])";
-  for (const std::string& more : {std::string(R"("temperature": 0)"), std::string(R"("reasoning": {"effort": "high"})"), R"("temperature": 0, "tools": )" + tools,
-                                  std::string(R"("max_output_tokens": 4)")}) {
+  for (const std::string& more : {std::string(R"("temperature": 0)"), std::string(R"("reasoning": {"effort": "high"})"),
+                                  R"("temperature": 0, "tools": )" + tools, std::string(R"("max_output_tokens": 4)")}) {
     const std::string body = R"({"input": "What is the weather in Oslo?", "seed": 4, )" + more;
     const HttpClient::Answer answer = s.post("/v1/responses", body + "}");
     ASSERT_EQ(answer.status, 200) << answer.body;
@@ -135,23 +146,31 @@ TEST(ServeResponses, StreamedIsWhole) {
     std::string said;
     ASSERT_EQ(at(last, "output").as_array()->size(), at(whole, "output").as_array()->size());
     for (const Json& item : *at(whole, "output").as_array())
-      said += text_at(item, "type") == "function_call" ? text_at(item, "arguments") : text_at(item, "content", 0, "text");
+      said +=
+          text_at(item, "type") == "function_call" ? text_at(item, "arguments") : text_at(item, "content", 0, "text");
     EXPECT_EQ(text, said);
   }
 }
 
 TEST(ServeResponses, GoesOnFromAStoredOne) {
   TestServer& s = shared_server();
-  const Json first = parse_body(s.post("/v1/responses", R"({"input": "My name is Anna.", "instructions": "Be kind.", "temperature": 0, "max_output_tokens": 20})"));
+  const Json first = parse_body(s.post(
+      "/v1/responses",
+      R"({"input": "My name is Anna.", "instructions": "Be kind.", "temperature": 0, "max_output_tokens": 20})"));
   const std::string id = text_at(first, "id");
-  const Json second = parse_body(s.post("/v1/responses", fmt::format(R"({{"input": "What is my name?", "previous_response_id": "{}", "temperature": 0, "max_output_tokens": 20}})", id)));
+  const Json second = parse_body(s.post(
+      "/v1/responses",
+      fmt::format(
+          R"({{"input": "What is my name?", "previous_response_id": "{}", "temperature": 0, "max_output_tokens": 20}})",
+          id)));
   EXPECT_GT(number_at(second, "usage", "input_tokens"), number_at(first, "usage", "input_tokens"));
   EXPECT_EQ(text_at(parse_body(s.get("/v1/responses/" + id)), "id"), id);
   HttpClient c = s.client();
   EXPECT_EQ(c.request("DELETE", "/v1/responses/" + id).status, 200);
   EXPECT_EQ(s.get("/v1/responses/" + id).status, 404);
   EXPECT_EQ(s.post("/v1/responses", fmt::format(R"({{"input": "x", "previous_response_id": "{}"}})", id)).status, 404);
-  const Json unstored = parse_body(s.post("/v1/responses", R"({"input": "x", "store": false, "max_output_tokens": 2})"));
+  const Json unstored =
+      parse_body(s.post("/v1/responses", R"({"input": "x", "store": false, "max_output_tokens": 2})"));
   EXPECT_EQ(s.get("/v1/responses/" + text_at(unstored, "id")).status, 404);
 }
 

@@ -43,6 +43,7 @@ void add_bench(CLI::App& app) {
   add_bench_roof(*bench);
   add_bench_kernel(*bench);
   add_bench_serve(*bench);
+  add_bench_engine(*bench);
 }
 
 }  // namespace hadal

@@ -2,15 +2,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <thread>
 
 #include "base/error.h"
-#include "bench.h"
+#include "bench_load.h"
 #include "serve/http_client.h"
 #include "text/json.h"
 
@@ -43,7 +40,8 @@ Target parse_url(std::string url) {
   const size_t colon = url.rfind(':');
   Target t{url.substr(0, colon), 80};
   if (colon != std::string::npos) t.port = std::atoi(url.c_str() + colon + 1);
-  if (t.host.empty() || t.port < 1 || t.port > 65535) fail(ErrorKind::invalid_argument, "'{}' is no URL as http://HOST:PORT", url);
+  if (t.host.empty() || t.port < 1 || t.port > 65535)
+    fail(ErrorKind::invalid_argument, "'{}' is no URL as http://HOST:PORT", url);
   return t;
 }
 
@@ -55,26 +53,25 @@ struct Outcome {
   int64_t tokens = 0, prompt_tokens = 0;
 };
 
-// Words that are not the same in any two requests, so that no prefix cache answers for the server.
 std::string body_of(const ServeLoad& o, int number) {
-  static constexpr const char* kWords[] = {"river", "stone", "lamp", "garden", "winter", "bread", "paper", "window", "horse", "silver", "cloud", "market", "forest", "letter", "music", "island"};
-  std::mt19937_64 random(o.seed * 1'000'003 + static_cast<uint64_t>(number));
-  std::string prompt = fmt::format("{} {}", number, o.seed);
-  for (int i = 2; i < o.prompt_words; ++i) prompt += fmt::format(" {}", kWords[random() % std::size(kWords)]);
   std::string model;
   if (!o.model.empty()) model = fmt::format("\"model\": {}, ", Json(o.model).dump());
-  return fmt::format(R"({{{}"prompt": "{}", "max_tokens": {}, "ignore_eos": true, "temperature": {}, "seed": {}, "stream": true, "stream_options": {{"include_usage": true}}}})",
-                     model, prompt, o.max_tokens, o.temperature, random() >> 2);
+  return fmt::format(
+      R"({{{}"prompt": {}, "max_tokens": {}, "ignore_eos": true, "temperature": {}, "seed": {}, "stream": true, )"
+      R"("stream_options": {{"include_usage": true}}}})",
+      model, Json(load_prompt(o.seed, number, o.prompt_words)).dump(), o.max_tokens, o.temperature, number);
 }
 
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-Outcome ask(const ServeLoad& o, const Target& target, std::unique_ptr<serve::HttpClient>& client, int number, Clock::time_point run_start) {
+Outcome ask(const ServeLoad& o, const Target& target, std::unique_ptr<serve::HttpClient>& client, int number,
+            Clock::time_point run_start) {
   Outcome r;
   const Clock::time_point start = Clock::now();
   r.start = std::chrono::duration<double>(start - run_start).count();
   try {
-    if (!client || !client->connected()) client = std::make_unique<serve::HttpClient>(target.host, target.port, o.timeout);
+    if (!client || !client->connected())
+      client = std::make_unique<serve::HttpClient>(target.host, target.port, o.timeout);
     serve::HttpHeaders headers;
     if (!o.key.empty()) headers.emplace_back("Authorization", "Bearer " + o.key);
     const auto head = client->open("POST", "/v1/completions", body_of(o, number), headers);
@@ -111,34 +108,6 @@ Outcome ask(const ServeLoad& o, const Target& target, std::unique_ptr<serve::Htt
   return r;
 }
 
-struct Percentiles {
-  double mean = 0, p50 = 0, p90 = 0, p99 = 0, p999 = 0, most = 0;
-};
-
-Percentiles percentiles(std::vector<double> values) {
-  Percentiles p;
-  if (values.empty()) return p;
-  std::sort(values.begin(), values.end());
-  // The smallest value that at least this share of all does not exceed.
-  const auto at = [&](double share) {
-    const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
-    return values[std::clamp<size_t>(rank, 1, values.size()) - 1];
-  };
-  for (const double v : values) p.mean += v / static_cast<double>(values.size());
-  p.p50 = at(0.5);
-  p.p90 = at(0.9);
-  p.p99 = at(0.99);
-  p.p999 = at(0.999);
-  p.most = values.back();
-  return p;
-}
-
-double process_seconds() {
-  timespec t{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
-}
-
 void run(const ServeLoad& o) {
   const Target target = parse_url(o.url);
   const auto work = [&](int count, int first_number, bool paced) {
@@ -158,7 +127,8 @@ void run(const ServeLoad& o) {
       threads.emplace_back([&] {
         std::unique_ptr<serve::HttpClient> client;
         for (int i = next++; i < count; i = next++) {
-          std::this_thread::sleep_until(start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(arrival[static_cast<size_t>(i)])));
+          std::this_thread::sleep_until(start + std::chrono::duration_cast<Clock::duration>(
+                                                    std::chrono::duration<double>(arrival[static_cast<size_t>(i)])));
           outcomes[static_cast<size_t>(i)] = ask(o, target, client, first_number + i, start);
         }
       });
@@ -186,21 +156,31 @@ void run(const ServeLoad& o) {
     total.push_back(r.total * 1e3);
     for (const double g : r.gaps) gaps.push_back(g * 1e3);
   }
-  const std::pair<const char*, Percentiles> rows[] = {{"first_token_ms", percentiles(first)}, {"between_tokens_ms", percentiles(gaps)}, {"request_ms", percentiles(total)}};
+  const std::pair<const char*, Percentiles> rows[] = {{"first_token_ms", percentiles(first)},
+                                                      {"between_tokens_ms", percentiles(gaps)},
+                                                      {"request_ms", percentiles(total)}};
   if (o.json) {
-    fmt::print("{{\"url\":{},\"requests\":{},\"failed\":{},\"concurrency\":{},\"rate\":{},\"seconds\":{:.3f},\"prompt_tokens\":{},\"tokens\":{},"
-               "\"tokens_per_second\":{:.2f},\"requests_per_second\":{:.3f},\"client_cpu_seconds\":{:.3f}",
-               Json(o.url).dump(), outcomes.size(), failed, o.concurrency, o.rate, seconds, prompt_tokens, tokens, static_cast<double>(tokens) / seconds,
-               static_cast<double>(outcomes.size()) / seconds, cpu);
+    fmt::print(
+        "{{\"url\":{},\"requests\":{},\"failed\":{},\"concurrency\":{},\"rate\":{},\"seconds\":{:.3f},\"prompt_"
+        "tokens\":{},\"tokens\":{},"
+        "\"tokens_per_second\":{:.2f},\"requests_per_second\":{:.3f},\"client_cpu_seconds\":{:.3f}",
+        Json(o.url).dump(), outcomes.size(), failed, o.concurrency, o.rate, seconds, prompt_tokens, tokens,
+        static_cast<double>(tokens) / seconds, static_cast<double>(outcomes.size()) / seconds, cpu);
     for (const auto& [name, p] : rows)
-      fmt::print(",\"{}\":{{\"mean\":{:.3f},\"p50\":{:.3f},\"p90\":{:.3f},\"p99\":{:.3f},\"p99.9\":{:.3f},\"max\":{:.3f}}}", name, p.mean, p.p50, p.p90, p.p99, p.p999, p.most);
+      fmt::print(
+          ",\"{}\":{{\"mean\":{:.3f},\"p50\":{:.3f},\"p90\":{:.3f},\"p99\":{:.3f},\"p99.9\":{:.3f},\"max\":{:.3f}}}",
+          name, p.mean, p.p50, p.p90, p.p99, p.p999, p.most);
     fmt::print("}}\n");
   } else {
-    fmt::print("{} requests, {} failed, {:.2f} s: {:.1f} tokens/s, {:.2f} requests/s; {} prompt tokens, {} tokens; client {:.2f} s of CPU\n", outcomes.size(), failed, seconds,
-               static_cast<double>(tokens) / seconds, static_cast<double>(outcomes.size()) / seconds, prompt_tokens, tokens, cpu);
+    fmt::print(
+        "{} requests, {} failed, {:.2f} s: {:.1f} tokens/s, {:.2f} requests/s; {} prompt tokens, {} tokens; client "
+        "{:.2f} s of CPU\n",
+        outcomes.size(), failed, seconds, static_cast<double>(tokens) / seconds,
+        static_cast<double>(outcomes.size()) / seconds, prompt_tokens, tokens, cpu);
     fmt::print("{:<18}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "", "mean", "p50", "p90", "p99", "p99.9", "max");
     for (const auto& [name, p] : rows)
-      fmt::print("{:<18}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}\n", name, p.mean, p.p50, p.p90, p.p99, p.p999, p.most);
+      fmt::print("{:<18}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}\n", name, p.mean, p.p50, p.p90, p.p99,
+                 p.p999, p.most);
   }
   if (failed > 0) fail(ErrorKind::io, "{} of {} requests failed, the first with: {}", failed, outcomes.size(), error);
 }
@@ -213,15 +193,31 @@ void add_bench_serve(CLI::App& bench) {
   c->add_option("URL", o->url, "The server")->capture_default_str();
   c->add_option("--api-key", o->key, "Key to send");
   c->add_option("--model", o->model, "Model to ask for; the server's only one when left out");
-  c->add_option("--requests", o->requests, "How many requests")->check(CLI::Range(1, 10'000'000))->capture_default_str();
-  c->add_option("--concurrency", o->concurrency, "Most requests at once")->check(CLI::Range(1, 4096))->capture_default_str();
-  c->add_option("--rate", o->rate, "Requests a second, at random moments; 0 = as fast as --concurrency allows")->check(CLI::Range(0.0, 1e6))->capture_default_str();
-  c->add_option("--warm-up", o->warm_up, "Requests before that are not counted")->check(CLI::Range(0, 1'000'000))->capture_default_str();
-  c->add_option("--prompt-words", o->prompt_words, "Words of a prompt")->check(CLI::Range(2, 1'000'000))->capture_default_str();
-  c->add_option("--max-tokens", o->max_tokens, "Tokens of each answer")->check(CLI::Range(1, 1 << 24))->capture_default_str();
-  c->add_option("--temperature", o->temperature, "Sampling temperature")->check(CLI::Range(0.0, 100.0))->capture_default_str();
+  c->add_option("--requests", o->requests, "How many requests")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  c->add_option("--concurrency", o->concurrency, "Most requests at once")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  c->add_option("--rate", o->rate, "Requests a second, at random moments; 0 = as fast as --concurrency allows")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  c->add_option("--warm-up", o->warm_up, "Requests before that are not counted")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  c->add_option("--prompt-words", o->prompt_words, "Words of a prompt")
+      ->check(CLI::Range(2, 1'000'000))
+      ->capture_default_str();
+  c->add_option("--max-tokens", o->max_tokens, "Tokens of each answer")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  c->add_option("--temperature", o->temperature, "Sampling temperature")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
   c->add_option("--seed", o->seed, "Other prompts and other moments")->capture_default_str();
-  c->add_option("--timeout", o->timeout, "Seconds without a byte after which a request has failed")->check(CLI::Range(0.1, 1e5))->capture_default_str();
+  c->add_option("--timeout", o->timeout, "Seconds without a byte after which a request has failed")
+      ->check(CLI::Range(0.1, 1e5))
+      ->capture_default_str();
   c->add_flag("--json", o->json, "Print one JSON object");
   c->callback([o] { run(*o); });
 }

@@ -52,7 +52,8 @@ void run(ServeOptions& o) {
   s.engine.threads = o.model.threads;
   if (!std::filesystem::exists(s.engine.model / "config.json"))
     fail(ErrorKind::io, "{} holds no config.json; give the folder of a checkpoint", s.engine.model.string());
-  if (s.service.names.empty()) s.service.names.push_back(std::filesystem::weakly_canonical(s.engine.model).filename().string());
+  if (s.service.names.empty())
+    s.service.names.push_back(std::filesystem::weakly_canonical(s.engine.model).filename().string());
   if (!o.key_file.empty()) read_keys(o.key_file, s.service.api_keys);
   read_generation_config(s.engine.model, s.service);
   s.service.log_requests = !o.quiet;
@@ -71,16 +72,18 @@ void run(ServeOptions& o) {
   std::signal(SIGPIPE, SIG_IGN);
 
   serve::Server server(s);
-  log::info("listening on http://{}:{}, loading {}", s.http.host, server.port(), s.engine.model.string());
+  log::info("listening on {}://{}:{}, loading {}", s.http.certificate_file.empty() ? "http" : "https", s.http.host,
+            server.port(), s.engine.model.string());
   server.load();
-  log::info("ready: model {}, backend {}, {} requests at once, context {} tokens, cache {} tokens, {} connections, {}", fmt::join(s.service.names, ", "),
-            s.engine.backend, s.engine.max_requests, server.engine()->context_length(), server.engine()->stats().cache_tokens, s.http.max_connections,
+  log::info("ready: model {}, backend {}, {} requests at once, context {} tokens, cache {} tokens, {} connections, {}",
+            fmt::join(s.service.names, ", "), s.engine.backend, s.engine.max_requests,
+            server.engine()->context_length(), server.engine()->stats().cache_tokens, s.http.max_connections,
             s.service.api_keys.empty() ? "no API key" : fmt::format("{} API keys", s.service.api_keys.size()));
 
   int signal = 0;
   sigwait(&signals, &signal);
-  log::info("{}: finishing {} requests, at most {} s; once more ends at once", signal == SIGINT ? "interrupted" : "terminated",
-            server.http_stats().exchanges, o.shutdown_seconds);
+  log::info("{}: finishing {} requests, at most {} s; once more ends at once",
+            signal == SIGINT ? "interrupted" : "terminated", server.http_stats().exchanges, o.shutdown_seconds);
   // A second signal does what it does by default.
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   const int64_t cut = server.shut_down();
@@ -94,38 +97,77 @@ void run(ServeOptions& o) {
 
 void add_serve(CLI::App& app) {
   auto o = std::make_shared<ServeOptions>();
-  CLI::App* c = app.add_subcommand("serve", "Serve a model over HTTP, for OpenAI's and Anthropic's clients (docs/serving.md)");
+  CLI::App* c =
+      app.add_subcommand("serve", "Serve a model over HTTP, for OpenAI's and Anthropic's clients (docs/serving.md)");
   serve::ServerOptions& s = o->server;
   s.engine.max_requests = 32;
   o->model.add_to(*c, false);
   c->add_option("--host", s.http.host, "Address to listen on; 0.0.0.0 or :: for all")->capture_default_str();
-  c->add_option("--port", s.http.port, "Port; 0 takes any free one")->check(CLI::Range(0, 65535))->capture_default_str();
-  c->add_option("--served-model-name", s.service.names, "Name of the model; several may be given, answers carry the first (default: the folder's name)")
-      ->expected(1)->take_all();
-  c->add_option("--api-key", s.service.api_keys, "Key that clients must send; may be given several times")->expected(1)->take_all();
-  c->add_option("--api-key-file", o->key_file, "File with a key in each line");
-  c->add_option("--allowed-origins", s.service.allowed_origins, "Origin of web pages that may ask (CORS); may be given several times")
-      ->expected(1)->take_all()->capture_default_str();
-  c->add_option("--max-model-len", s.service.max_model_len, "Most tokens of prompt and answer; 0 = the model's context")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))->capture_default_str();
-  c->add_option("--default-max-tokens", s.service.default_max_tokens, "Most tokens of an answer when the client does not say")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))->capture_default_str();
-  c->add_option("--max-num-seqs", s.engine.max_requests, "Requests that run at once; others wait")->check(CLI::Range(1, 65536))->capture_default_str();
-  c->add_option("--max-waiting", s.engine.max_waiting, "Requests that wait; more get status 429")->check(CLI::Range(0, 1 << 24))->capture_default_str();
-  c->add_option("--max-num-batched-tokens", s.engine.step_tokens, "Tokens of one step: decoding first, then prompts in chunks")
-      ->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  c->add_option("--cache-tokens", s.engine.cache_tokens, "Tokens that all running requests may hold; 0 = 4096 for each of --max-num-seqs")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))->capture_default_str();
-  c->add_option("--prefill", s.engine.prefill, "Rows that decoder layers run for a prompt: full, exact (the same logits), bounded (approximate)")
+  c->add_option("--port", s.http.port, "Port; 0 takes any free one")
+      ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  c->add_option("--speculate", s.engine.speculate, "Most drafted tokens a step; 0 = none, -1 = as the draft module's confidence says")
-      ->check(CLI::Range(-1, 64))->capture_default_str();
-  c->add_option("--max-connections", s.http.max_connections, "Open connections; more get status 503")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  c->add_option("--max-body-mb", o->max_body_mb, "Largest request body in MiB; larger ones get status 413")->check(CLI::Range(1, 4096))->capture_default_str();
-  c->add_option("--http-threads", s.http.io_threads, "Threads that carry connections")->check(CLI::Range(1, 256))->capture_default_str();
-  c->add_option("--request-threads", s.http.worker_threads, "Threads that parse and tokenise requests")->check(CLI::Range(1, 256))->capture_default_str();
-  c->add_option("--shutdown-seconds", o->shutdown_seconds, "Time that running requests have when the server is told to end")
-      ->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+  c->add_option("--served-model-name", s.service.names,
+                "Name of the model; several may be given, answers carry the first (default: the folder's name)")
+      ->expected(1)
+      ->take_all();
+  c->add_option("--api-key", s.service.api_keys, "Key that clients must send; may be given several times")
+      ->expected(1)
+      ->take_all();
+  c->add_option("--api-key-file", o->key_file, "File with a key in each line");
+  c->add_option("--allowed-origins", s.service.allowed_origins,
+                "Origin of web pages that may ask (CORS); may be given several times")
+      ->expected(1)
+      ->take_all()
+      ->capture_default_str();
+  CLI::Option* certificate =
+      c->add_option("--ssl-certfile", s.http.certificate_file, "Certificate chain (PEM): answer with TLS, https://");
+  CLI::Option* key =
+      c->add_option("--ssl-keyfile", s.http.key_file, "Private key of the certificate (PEM)")->needs(certificate);
+  certificate->needs(key);
+  c->add_option("--max-model-len", s.service.max_model_len, "Most tokens of prompt and answer; 0 = the model's context")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  c->add_option("--default-max-tokens", s.service.default_max_tokens,
+                "Most tokens of an answer when the client does not say")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+  c->add_option("--max-num-seqs", s.engine.max_requests, "Requests that run at once; others wait")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  c->add_option("--max-waiting", s.engine.max_waiting, "Requests that wait; more get status 429")
+      ->check(CLI::Range(0, 1 << 24))
+      ->capture_default_str();
+  c->add_option("--max-num-batched-tokens", s.engine.step_tokens,
+                "Tokens of one step: decoding first, then prompts in chunks")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  c->add_option("--cache-tokens", s.engine.cache_tokens,
+                "Tokens that all running requests may hold; 0 = 4096 for each of --max-num-seqs")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  c->add_option("--prefill", s.engine.prefill,
+                "Rows that decoder layers run for a prompt: full, exact (the same logits), bounded (approximate)")
+      ->capture_default_str();
+  c->add_option("--speculate", s.engine.speculate,
+                "Most drafted tokens a step; 0 = none, -1 = as the draft module's confidence says")
+      ->check(CLI::Range(-1, 64))
+      ->capture_default_str();
+  c->add_option("--max-connections", s.http.max_connections, "Open connections; more get status 503")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  c->add_option("--max-body-mb", o->max_body_mb, "Largest request body in MiB; larger ones get status 413")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  c->add_option("--http-threads", s.http.io_threads, "Threads that carry connections")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  c->add_option("--request-threads", s.http.worker_threads, "Threads that parse and tokenise requests")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  c->add_option("--shutdown-seconds", o->shutdown_seconds,
+                "Time that running requests have when the server is told to end")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
   c->add_flag("--disable-log-requests", o->quiet, "No line in the log for each request");
   c->callback([o] { run(*o); });
 }

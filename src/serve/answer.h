@@ -24,7 +24,10 @@ struct Answer {
 class CollectingSink : public AnswerSink {
  public:
   CollectingSink(std::shared_ptr<Exchange> exchange, Dialect dialect, int choices, bool keep_tokens)
-      : exchange_(std::move(exchange)), dialect_(dialect), keep_tokens_(keep_tokens), answers_(static_cast<size_t>(choices)) {}
+      : exchange_(std::move(exchange)),
+        dialect_(dialect),
+        keep_tokens_(keep_tokens),
+        answers_(static_cast<size_t>(choices)) {}
   void add(int choice, std::span<const text::OutputEvent> events, std::span<const GeneratedToken> tokens) override {
     answers_[static_cast<size_t>(choice)].add(events, tokens, keep_tokens_);
   }

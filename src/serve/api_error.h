@@ -18,9 +18,9 @@ Dialect dialect_of(std::string_view path);
 struct ApiError : std::exception {
   int status = 400;
   std::string message;
-  std::string param;       // the field, as messages[2].content; empty when there is none
-  std::string code;        // such as model_not_found; empty when there is none
-  int retry_after = 0;     // seconds; 0: not said
+  std::string param;    // the field, as messages[2].content; empty when there is none
+  std::string code;     // such as model_not_found; empty when there is none
+  int retry_after = 0;  // seconds; 0: not said
 
   ApiError(int status_, std::string message_, std::string param_ = {}, std::string code_ = {})
       : status(status_), message(std::move(message_)), param(std::move(param_)), code(std::move(code_)) {}

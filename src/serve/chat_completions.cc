@@ -29,17 +29,20 @@ class Whole final : public CollectingSink {
     for (size_t i = 0; i < answers.size(); ++i) {
       const Answer& a = answers[i];
       if (i) out += ", ";
-      out += fmt::format("{{\"index\": {}, \"message\": {{\"role\": \"assistant\", \"content\": {}, \"refusal\": null", i,
-                         a.content.empty() && !a.calls.empty() ? "null" : json_quoted(a.content));
+      out += fmt::format("{{\"index\": {}, \"message\": {{\"role\": \"assistant\", \"content\": {}, \"refusal\": null",
+                         i, a.content.empty() && !a.calls.empty() ? "null" : json_quoted(a.content));
       if (!a.reasoning.empty()) {
         const std::string reasoning = json_quoted(a.reasoning);
         out += fmt::format(", \"reasoning_content\": {}, \"reasoning\": {}", reasoning, reasoning);
       }
       if (!a.calls.empty()) out += ", \"tool_calls\": [";
       for (size_t c = 0; c < a.calls.size(); ++c)
-        out += fmt::format("{}{{\"id\": \"{}\", \"type\": \"function\", \"function\": {{\"name\": {}, \"arguments\": {}}}}}{}", c ? ", " : "", a.calls[c].id,
-                           json_quoted(a.calls[c].name), json_quoted(a.calls[c].arguments), c + 1 == a.calls.size() ? "]" : "");
-      out += fmt::format("}}, \"logprobs\": {}, \"finish_reason\": {}}}", logprobs_or_null(a.tokens, logprobs_, tokenizer_), openai::finish_reason(a.end));
+        out += fmt::format(
+            "{}{{\"id\": \"{}\", \"type\": \"function\", \"function\": {{\"name\": {}, \"arguments\": {}}}}}{}",
+            c ? ", " : "", a.calls[c].id, json_quoted(a.calls[c].name), json_quoted(a.calls[c].arguments),
+            c + 1 == a.calls.size() ? "]" : "");
+      out += fmt::format("}}, \"logprobs\": {}, \"finish_reason\": {}}}",
+                         logprobs_or_null(a.tokens, logprobs_, tokenizer_), openai::finish_reason(a.end));
     }
     return out + "], \"usage\": " + openai::usage(totals) + "}";
   }
@@ -82,11 +85,13 @@ class Streamed final : public AnswerSink {
         }
         case OutputEvent::content: send(choice, "\"content\": " + json_quoted(e.text)); break;
         case OutputEvent::call_begin:
-          send(choice, fmt::format("\"tool_calls\": [{{\"index\": {}, \"id\": \"{}\", \"type\": \"function\", \"function\": {{\"name\": {}, \"arguments\": \"\"}}}}]",
+          send(choice, fmt::format("\"tool_calls\": [{{\"index\": {}, \"id\": \"{}\", \"type\": \"function\", "
+                                   "\"function\": {{\"name\": {}, \"arguments\": \"\"}}}}]",
                                    e.call, new_id("call_"), json_quoted(e.text)));
           break;
         case OutputEvent::call_arguments:
-          send(choice, fmt::format("\"tool_calls\": [{{\"index\": {}, \"function\": {{\"arguments\": {}}}}}]", e.call, json_quoted(e.text)));
+          send(choice, fmt::format("\"tool_calls\": [{{\"index\": {}, \"function\": {{\"arguments\": {}}}}}]", e.call,
+                                   json_quoted(e.text)));
           break;
         case OutputEvent::call_end: break;
       }
@@ -104,8 +109,8 @@ class Streamed final : public AnswerSink {
  private:
   void send(int choice, std::string_view delta, std::string_view finish = "null") {
     auto& waiting = waiting_[static_cast<size_t>(choice)];
-    chunks_.send(fmt::format("{{\"index\": {}, \"delta\": {{{}}}, \"logprobs\": {}, \"finish_reason\": {}}}", choice, delta,
-                             logprobs_or_null(waiting, logprobs_, tokenizer_), finish));
+    chunks_.send(fmt::format("{{\"index\": {}, \"delta\": {{{}}}, \"logprobs\": {}, \"finish_reason\": {}}}", choice,
+                             delta, logprobs_or_null(waiting, logprobs_, tokenizer_), finish));
     waiting.clear();
   }
 
@@ -127,7 +132,8 @@ void chat_completions(Service& service, Call& call) {
   read_sampling(body, service, request, text);
   const bool logprobs = body.boolean("logprobs").value_or(false);
   const std::optional<int64_t> top = body.integer("top_logprobs", 0, 20);
-  if (top.value_or(0) > 0 && !logprobs) throw ApiError(400, "top_logprobs needs logprobs = true", "top_logprobs", "invalid_value");
+  if (top.value_or(0) > 0 && !logprobs)
+    throw ApiError(400, "top_logprobs needs logprobs = true", "top_logprobs", "invalid_value");
   if (logprobs) request.logprobs = static_cast<int>(top.value_or(0));
   refuse_unsupported(body, {"functions", "function_call", "audio", "web_search_options", "echo"});
   if (const text::Json::Array* modalities = body.array("modalities"))

@@ -25,7 +25,8 @@ std::vector<text::ToolCall> read_tool_calls(const Fields& message) {
     const Json* arguments = function->find("arguments");
     if (arguments != nullptr && arguments->as_string() == nullptr && arguments->as_object() == nullptr)
       function->refuse("arguments", "a string that holds a JSON object");
-    if (arguments != nullptr) c.arguments = arguments->as_string() != nullptr ? *arguments->as_string() : arguments->dump();
+    if (arguments != nullptr)
+      c.arguments = arguments->as_string() != nullptr ? *arguments->as_string() : arguments->dump();
   }
   return calls;
 }
@@ -66,10 +67,11 @@ void read_tools(const Fields& body, Conversation& c) {
   if (const Json::Array* tools = body.array("tools"))
     for (size_t i = 0; i < tools->size(); ++i) {
       const Fields tool((*tools)[i], fmt::format("{}[{}]", body.path("tools"), i));
-      if (const std::string type = tool.string("type").value_or("function"); type != "function") tool.refuse("type", "function");
+      if (const std::string type = tool.string("type").value_or("function"); type != "function")
+        tool.refuse("type", "function");
       const Json* function = tool.find("function");
       if (function == nullptr) tool.refuse("function", "an object");
-      add_tool(c.tools, *function, tool.path("function"));
+      add_tool(c, *function, tool.path("function"));
     }
   if (const Json* choice = body.find("tool_choice")) {
     constexpr const char* kExpected = R"(none, auto, required or {"type": "function", "function": {"name": ...}})";
@@ -132,14 +134,16 @@ Thinking read_thinking(const Fields& body) {
 Conversation read_chat(const Fields& body) {
   Conversation c;
   const Json::Array& messages = body.required_array("messages");
-  for (size_t i = 0; i < messages.size(); ++i) c.messages.push_back(read_message(messages[i], fmt::format("messages[{}]", i)));
+  for (size_t i = 0; i < messages.size(); ++i)
+    c.messages.push_back(read_message(messages[i], fmt::format("messages[{}]", i)));
   read_tools(body, c);
   c.format = read_format(body);
   c.thinking = read_thinking(body);
   c.generate = body.boolean("add_generation_prompt").value_or(true);
   if (body.boolean("continue_final_message").value_or(false)) {
     if (c.messages.empty() || c.messages.back().role != Role::assistant)
-      throw ApiError(400, "continue_final_message needs a last message of the assistant", "continue_final_message", "invalid_value");
+      throw ApiError(400, "continue_final_message needs a last message of the assistant", "continue_final_message",
+                     "invalid_value");
     c.messages.back().prefix = true;
   }
   if (!c.messages.empty() && c.messages.back().prefix) c.generate = true;

@@ -25,7 +25,8 @@ std::vector<int32_t> read_ids(const Json::Array& list, const std::string& path, 
   std::vector<int32_t> ids;
   for (size_t i = 0; i < list.size(); ++i) {
     const std::optional<long long> id = list[i].as_integer();
-    if (!id || *id < 0 || *id >= vocab) refuse_value(fmt::format("{}[{}]", path, i), &list[i], fmt::format("a token id from 0 to {}", vocab - 1));
+    if (!id || *id < 0 || *id >= vocab)
+      refuse_value(fmt::format("{}[{}]", path, i), &list[i], fmt::format("a token id from 0 to {}", vocab - 1));
     ids.push_back(static_cast<int32_t>(*id));
   }
   if (ids.empty()) throw ApiError(400, path + " is empty, expected at least one token", path, "invalid_value");
@@ -77,14 +78,16 @@ std::string logprobs_of(std::span<const GeneratedToken> tokens, const text::Toke
     offset += characters(name);
     // Tokens of one spelling (halves of characters) share a key: the most likely one stays.
     std::map<std::string, float> best;
-    for (const TokenLogprob& t : tokens[i].most_likely) best.try_emplace(tokenizer.decode({t.token}), std::max(t.logprob, -9999.0f));
+    for (const TokenLogprob& t : tokens[i].most_likely)
+      best.try_emplace(tokenizer.decode({t.token}), std::max(t.logprob, -9999.0f));
     best.try_emplace(name, std::max(tokens[i].logprob, -9999.0f));
     top += comma + std::string("{");
     size_t k = 0;
     for (const auto& [token, value] : best) top += fmt::format("{}{}: {}", k++ ? ", " : "", json_quoted(token), value);
     top += "}";
   }
-  return fmt::format("{{\"tokens\": [{}], \"token_logprobs\": [{}], \"top_logprobs\": [{}], \"text_offset\": [{}]}}", names, values, top, offsets);
+  return fmt::format("{{\"tokens\": [{}], \"token_logprobs\": [{}], \"top_logprobs\": [{}], \"text_offset\": [{}]}}",
+                     names, values, top, offsets);
 }
 
 std::string stop_reason(const ChoiceEnd& end) { return end.stop ? json_quoted(*end.stop) : "null"; }
@@ -108,9 +111,11 @@ class Whole final : public CollectingSink {
     std::string out = envelope_ + ", \"choices\": [";
     for (size_t i = 0; i < answers.size(); ++i) {
       size_t offset = 0;
-      out += fmt::format("{}{{\"index\": {}, \"text\": {}, \"logprobs\": {}, \"finish_reason\": {}, \"stop_reason\": {}}}", i ? ", " : "", i,
-                         json_quoted(shape_.echo[i] + answers[i].content), shape_.logprobs ? logprobs_of(answers[i].tokens, tokenizer_, offset) : "null",
-                         openai::finish_reason(answers[i].end), stop_reason(answers[i].end));
+      out +=
+          fmt::format("{}{{\"index\": {}, \"text\": {}, \"logprobs\": {}, \"finish_reason\": {}, \"stop_reason\": {}}}",
+                      i ? ", " : "", i, json_quoted(shape_.echo[i] + answers[i].content),
+                      shape_.logprobs ? logprobs_of(answers[i].tokens, tokenizer_, offset) : "null",
+                      openai::finish_reason(answers[i].end), stop_reason(answers[i].end));
     }
     return out + "], \"usage\": " + openai::usage(totals) + "}";
   }
@@ -157,9 +162,11 @@ class Streamed final : public AnswerSink {
  private:
   void send(int choice, std::string_view text, std::string_view finish = "null", std::string_view stop = "null") {
     auto& waiting = waiting_[static_cast<size_t>(choice)];
-    const std::string logprobs = waiting.empty() ? "null" : logprobs_of(waiting, tokenizer_, offsets_[static_cast<size_t>(choice)]);
-    chunks_.send(fmt::format("{{\"index\": {}, \"text\": {}, \"logprobs\": {}, \"finish_reason\": {}, \"stop_reason\": {}}}", choice, json_quoted(text), logprobs,
-                             finish, stop));
+    const std::string logprobs =
+        waiting.empty() ? "null" : logprobs_of(waiting, tokenizer_, offsets_[static_cast<size_t>(choice)]);
+    chunks_.send(
+        fmt::format("{{\"index\": {}, \"text\": {}, \"logprobs\": {}, \"finish_reason\": {}, \"stop_reason\": {}}}",
+                    choice, json_quoted(text), logprobs, finish, stop));
     waiting.clear();
   }
 
@@ -187,7 +194,9 @@ void completions(Service& service, Call& call) {
   const StreamOptions stream = openai::read_stream_options(body);
   const bool echo = body.boolean("echo").value_or(false);
   if (echo && request.logprobs >= 0)
-    throw ApiError(400, "echo together with logprobs is not supported: log-probabilities of the prompt are not computed", "echo", "unsupported_parameter");
+    throw ApiError(400,
+                   "echo together with logprobs is not supported: log-probabilities of the prompt are not computed",
+                   "echo", "unsupported_parameter");
   const std::optional<int64_t> max_tokens = body.integer("max_tokens", echo ? 0 : 1, int64_t{1} << 40);
 
   Shape shape{0, request.logprobs >= 0, {}, 0};
@@ -199,11 +208,14 @@ void completions(Service& service, Call& call) {
     shape.choices += r.n;
     shape.prompt_tokens += static_cast<int64_t>(r.prompt.size());
     const size_t skip = !r.prompt.empty() && r.prompt.front() == service.tokenizer().control(text::v41::bos) ? 1 : 0;
-    const std::string shown = echo ? service.tokenizer().decode({r.prompt.begin() + static_cast<std::ptrdiff_t>(skip), r.prompt.end()}) : std::string();
+    const std::string shown =
+        echo ? service.tokenizer().decode({r.prompt.begin() + static_cast<std::ptrdiff_t>(skip), r.prompt.end()})
+             : std::string();
     shape.echo.insert(shape.echo.end(), static_cast<size_t>(r.n), shown);
   }
   if (max_tokens == 0) {  // only the echo
-    if (stream.stream) throw ApiError(400, "max_tokens is 0, expected at least 1 with stream = true", "max_tokens", "invalid_value");
+    if (stream.stream)
+      throw ApiError(400, "max_tokens is 0, expected at least 1 with stream = true", "max_tokens", "invalid_value");
     std::vector<Answer> empty(static_cast<size_t>(shape.choices));
     for (Answer& a : empty) a.end.reason = FinishReason::length;
     Totals totals;

@@ -25,8 +25,9 @@ std::string shortened(const Json& value) {
 }  // namespace
 
 void refuse_value(const std::string& path, const Json* value, const std::string& expected) {
-  throw ApiError(400, value == nullptr ? fmt::format("{} is missing, expected {}", path, expected)
-                                       : fmt::format("{} is {}, expected {}", path, shortened(*value), expected),
+  throw ApiError(400,
+                 value == nullptr ? fmt::format("{} is missing, expected {}", path, expected)
+                                  : fmt::format("{} is {}, expected {}", path, shortened(*value), expected),
                  path, value == nullptr ? "missing_required_parameter" : "invalid_value");
 }
 
@@ -34,9 +35,13 @@ Fields::Fields(const Json& object, std::string path) : json_(&object), path_(std
   if (object.as_object() == nullptr) refuse_value(path_.empty() ? "the body" : path_, &object, "an object");
 }
 
-std::string Fields::path(std::string_view name) const { return path_.empty() ? std::string(name) : path_ + "." + std::string(name); }
+std::string Fields::path(std::string_view name) const {
+  return path_.empty() ? std::string(name) : path_ + "." + std::string(name);
+}
 
-void Fields::refuse(std::string_view name, const std::string& expected) const { refuse_value(path(name), find(name), expected); }
+void Fields::refuse(std::string_view name, const std::string& expected) const {
+  refuse_value(path(name), find(name), expected);
+}
 
 const Json* Fields::find(std::string_view name) const {
   const Json* value = json_->find(name);

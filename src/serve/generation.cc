@@ -12,15 +12,15 @@ double seconds(std::chrono::steady_clock::duration d) { return std::chrono::dura
 
 }  // namespace
 
-void Generation::start(const std::shared_ptr<Engine>& engine, const text::Tokenizer& tokenizer, Metrics& metrics, bool log, Plan plan,
-                       std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerSink> sink) {
+void Generation::start(const std::shared_ptr<Engine>& engine, const text::Tokenizer& tokenizer, Metrics& metrics,
+                       bool log, Plan plan, std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerSink> sink) {
   const std::shared_ptr<Generation> self(
       new Generation(engine, tokenizer, metrics, log, plan, std::move(exchange), std::move(sink)));
   self->submit(*engine, std::move(plan.requests));
 }
 
-Generation::Generation(const std::shared_ptr<Engine>& engine, const text::Tokenizer& tokenizer, Metrics& metrics, bool log, Plan& plan,
-                       std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerSink> sink)
+Generation::Generation(const std::shared_ptr<Engine>& engine, const text::Tokenizer& tokenizer, Metrics& metrics,
+                       bool log, Plan& plan, std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerSink> sink)
     : engine_(engine),
       metrics_(metrics),
       log_(log),
@@ -137,7 +137,8 @@ void Generation::last_event(Part& part, const Event& event, int choice) {
     metrics_.decode.observe(u.total_seconds - u.first_token_seconds);
     metrics_.inference.observe(u.total_seconds - u.queue_seconds);
     if (u.generated_tokens > 1)
-      metrics_.per_output_token.observe((u.total_seconds - u.first_token_seconds) / static_cast<double>(u.generated_tokens - 1));
+      metrics_.per_output_token.observe((u.total_seconds - u.first_token_seconds) /
+                                        static_cast<double>(u.generated_tokens - 1));
   }
   if (!c.ended) {
     if (aborted_) {
@@ -159,9 +160,11 @@ void Generation::last_event(Part& part, const Event& event, int choice) {
   if (--running_ > 0) return;
   if (!aborted_ && !failed_) sink_->finish(totals_);
   if (log_)
-    log::info("request={} endpoint={} outcome={} prompt_tokens={} cached_tokens={} tokens={} first_token_s={:.4f} total_s={:.4f}",
-              request_id_, endpoint_, outcome_, totals_.prompt_tokens, totals_.cached_tokens, totals_.tokens, first_token_seconds_,
-              seconds(Clock::now() - start_));
+    log::info(
+        "request={} endpoint={} outcome={} prompt_tokens={} cached_tokens={} tokens={} first_token_s={:.4f} "
+        "total_s={:.4f}",
+        request_id_, endpoint_, outcome_, totals_.prompt_tokens, totals_.cached_tokens, totals_.tokens,
+        first_token_seconds_, seconds(Clock::now() - start_));
 }
 
 void Generation::abort() {

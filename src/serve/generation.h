@@ -55,8 +55,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   // Hands the requests to the engine. Throws what Engine::submit throws; then the sink was not called. When the engine is
   // destroyed first, its last events still arrive here.
-  static void start(const std::shared_ptr<Engine>& engine, const text::Tokenizer& tokenizer, Metrics& metrics, bool log, Plan plan,
-                    std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerSink> sink);
+  static void start(const std::shared_ptr<Engine>& engine, const text::Tokenizer& tokenizer, Metrics& metrics, bool log,
+                    Plan plan, std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerSink> sink);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -72,8 +72,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
     int open = 0;     // choices without an end
   };
 
-  Generation(const std::shared_ptr<Engine>& engine, const text::Tokenizer& tokenizer, Metrics& metrics, bool log, Plan& plan,
-             std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerSink> sink);
+  Generation(const std::shared_ptr<Engine>& engine, const text::Tokenizer& tokenizer, Metrics& metrics, bool log,
+             Plan& plan, std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerSink> sink);
   void submit(Engine& engine, std::vector<Request> requests);
   void begin();
   void on_event(size_t part, const Event& event, Clock::time_point at);

@@ -66,7 +66,7 @@ struct HttpServerOptions {
   int max_connections = 16384;  // more are answered with 503 and closed
   size_t max_header_bytes = 64 << 10;
   size_t max_body_bytes = 64 << 20;
-  size_t max_unsent_bytes = 4 << 20;  // of a stream whose client reads too slowly; then it is dropped
+  size_t max_unsent_bytes = 4 << 20;              // of a stream whose client reads too slowly; then it is dropped
   std::chrono::milliseconds header_time{15'000};  // from the first byte of a request to the end of its header
   std::chrono::milliseconds body_time{60'000};    // for the body, and more while at least 64 KiB a second arrive
   std::chrono::milliseconds idle_time{120'000};   // between requests
@@ -75,8 +75,8 @@ struct HttpServerOptions {
 };
 
 struct HttpServerStats {
-  int64_t connections = 0;           // open now
-  int64_t exchanges = 0;             // requests without a complete answer
+  int64_t connections = 0;  // open now
+  int64_t exchanges = 0;    // requests without a complete answer
   int64_t connections_total = 0;
   int64_t refused_connections = 0;   // over max_connections
   int64_t slow_clients_dropped = 0;  // over max_unsent_bytes or write_time

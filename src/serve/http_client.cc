@@ -22,7 +22,8 @@ HttpClient::HttpClient(std::string host, int port, double timeout_seconds, int r
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
-  if (::inet_pton(AF_INET, host_.c_str(), &address.sin_addr) != 1) fail(ErrorKind::invalid_argument, "{} is no IPv4 address", host_);
+  if (::inet_pton(AF_INET, host_.c_str(), &address.sin_addr) != 1)
+    fail(ErrorKind::invalid_argument, "{} is no IPv4 address", host_);
   socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket_ < 0) fail(ErrorKind::io, "cannot make a socket: {}", std::strerror(errno));
   timeval time{};
@@ -119,7 +120,8 @@ bool HttpClient::more_body() {
   if (chunked_) {
     size_t size = 0;
     const std::string head = line();
-    if (std::from_chars(head.data(), head.data() + head.size(), size, 16).ec != std::errc()) fail(ErrorKind::io, "a bad chunk: {}", head);
+    if (std::from_chars(head.data(), head.data() + head.size(), size, 16).ec != std::errc())
+      fail(ErrorKind::io, "a bad chunk: {}", head);
     while (in_.size() < size + 2)
       if (!fill()) fail(ErrorKind::io, "the server closed the connection inside an answer");
     body_.append(in_, 0, size);
@@ -141,21 +143,23 @@ bool HttpClient::more_body() {
 }
 
 std::string HttpClient::read_rest() {
-  while (more_body()) {
-  }
+  while (more_body()) {}
   return std::exchange(body_, {});
 }
 
-HttpClient::Answer HttpClient::open(std::string_view method, std::string_view path, std::string_view body, const HttpHeaders& headers) {
+HttpClient::Answer HttpClient::open(std::string_view method, std::string_view path, std::string_view body,
+                                    const HttpHeaders& headers) {
   std::string head = fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\n", method, path, host_);
   for (const auto& [name, value] : headers) head += fmt::format("{}: {}\r\n", name, value);
-  if (!body.empty() || method == "POST") head += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
+  if (!body.empty() || method == "POST")
+    head += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", body.size());
   head += "\r\n";
   send(head.append(body));
   return read_head();
 }
 
-HttpClient::Answer HttpClient::request(std::string_view method, std::string_view path, std::string_view body, const HttpHeaders& headers) {
+HttpClient::Answer HttpClient::request(std::string_view method, std::string_view path, std::string_view body,
+                                       const HttpHeaders& headers) {
   Answer answer = open(method, path, body, headers);
   if (method != "HEAD") answer.body = read_rest();
   ended_ = true;

@@ -25,10 +25,12 @@ class HttpClient {
     std::string_view header(std::string_view name) const;
   };
   // Sends a request and reads the whole answer. The connection is used again.
-  Answer request(std::string_view method, std::string_view path, std::string_view body = {}, const HttpHeaders& headers = {});
+  Answer request(std::string_view method, std::string_view path, std::string_view body = {},
+                 const HttpHeaders& headers = {});
 
   // Sends a request and reads the head; the body then comes by next_event(), or by read_rest().
-  Answer open(std::string_view method, std::string_view path, std::string_view body = {}, const HttpHeaders& headers = {});
+  Answer open(std::string_view method, std::string_view path, std::string_view body = {},
+              const HttpHeaders& headers = {});
   // The next server-sent event: its name (may be empty) and data. nullopt at the end of the answer.
   struct Event {
     std::string name, data;

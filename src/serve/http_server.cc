@@ -1,25 +1,23 @@
-// The HTTP/1.1 server: Asio for sockets, Beast's parser for requests. All of Boost's networking is in this file.
+// The HTTP/1.1 server: Asio for sockets, Beast's parser for requests. All of Boost's networking is in this file and
+// http_answer.h.
 #include <sys/resource.h>
 
 #include <array>
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/bind_executor.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
-#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -28,17 +26,15 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "serve/http.h"
+#include "serve/http_answer.h"
 
 namespace hadal::serve {
 namespace {
 
-namespace net = boost::asio;
 namespace http = boost::beast::http;
-using net::ip::tcp;
 using boost::system::error_code;
+using net::ip::tcp;
 using Clock = std::chrono::steady_clock;
-using Strand = net::strand<net::io_context::executor_type>;
 using Milliseconds = std::chrono::milliseconds;
 
 constexpr size_t kReadPiece = 4 << 10;  // part of every connection's memory
@@ -54,7 +50,9 @@ std::string lower(std::string_view text) {
 }
 
 std::string percent_decoded(std::string_view text) {
-  const auto hex = [](char c) { return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1; };
+  const auto hex = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+  };
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '%' && i + 2 < text.size() && hex(text[i + 1]) >= 0 && hex(text[i + 2]) >= 0) {
@@ -104,154 +102,6 @@ class Signal {
   bool set_ = false;
 };
 
-struct Counters {
-  std::atomic<int64_t> connections{0}, exchanges{0}, connections_total{0}, refused{0}, slow{0}, aborted{0};
-};
-
-// The output side of one request. Lives on the connection's strand; the connection takes bytes out and sends them.
-class Answer final : public Exchange, public std::enable_shared_from_this<Answer> {
- public:
-  struct Head {
-    bool keep_alive, http_1_0, head_only;
-    std::string request_id;
-    size_t max_unsent;
-  };
-
-  // `wake` tells the connection that there is something to send; called on the strand while the connection lives.
-  Answer(Strand strand, Head head, std::function<void()> wake, Counters& counters)
-      : strand_(std::move(strand)), head_(std::move(head)), wake_(std::move(wake)), counters_(counters) {
-    ++counters_.exchanges;
-  }
-  ~Answer() override { --counters_.exchanges; }
-
-  void post(std::function<void()> f) override { net::post(strand_, std::move(f)); }
-
-  void respond(HttpResponse response) override {
-    run([self = shared_from_this(), r = std::move(response)] {
-      if (self->state_ != State::waiting) return;
-      self->out_ += self->header(r, r.body.size());
-      if (!self->head_.head_only) self->out_ += r.body;
-      self->complete();
-    });
-  }
-
-  void begin_stream(HttpResponse head) override {
-    run([self = shared_from_this(), h = std::move(head)] {
-      if (self->state_ != State::waiting) return;
-      self->state_ = State::streaming;
-      // HTTP/1.0 has no chunks: the end of the connection is the end of the stream.
-      if (self->head_.http_1_0) self->head_.keep_alive = false;
-      self->out_ += self->header(h, std::nullopt);
-      self->wake_();
-    });
-  }
-
-  void write(std::string bytes) override {
-    if (bytes.empty()) return;
-    run([self = shared_from_this(), b = std::move(bytes)] {
-      if (self->state_ != State::streaming || self->head_.head_only) return;
-      if (self->out_.size() + b.size() > self->head_.max_unsent) {
-        self->too_slow_ = true;
-        self->abort();
-        return;
-      }
-      if (self->head_.http_1_0) {
-        self->out_ += b;
-      } else {
-        fmt::format_to(std::back_inserter(self->out_), "{:x}\r\n", b.size());
-        self->out_ += b;
-        self->out_ += "\r\n";
-      }
-      self->wake_();
-    });
-  }
-
-  void end() override {
-    run([self = shared_from_this()] {
-      if (self->state_ != State::streaming) return;
-      if (!self->head_.http_1_0 && !self->head_.head_only) self->out_ += "0\r\n\r\n";
-      self->complete();
-    });
-  }
-
-  void on_abort(std::function<void()> f) override {
-    run([self = shared_from_this(), f = std::move(f)] {
-      if (self->state_ == State::aborted) return f();
-      if (self->state_ != State::complete) self->on_abort_ = f;
-    });
-  }
-
-  // For the connection, on the strand.
-  void abort() {
-    if (state_ == State::complete || state_ == State::aborted) return;
-    state_ = State::aborted;
-    ++counters_.aborted;
-    if (const auto f = std::exchange(on_abort_, nullptr)) f();
-    wake_();
-  }
-  void disconnect() { wake_ = [] {}; }
-  bool is_complete() const { return state_ == State::complete; }
-  bool is_aborted() const { return state_ == State::aborted; }
-  bool is_waiting() const { return state_ == State::waiting; }
-  bool too_slow() const { return too_slow_; }
-  bool keep_alive() const { return head_.keep_alive; }
-  void close_after() { head_.keep_alive = false; }
-  std::string take_output() { return std::exchange(out_, {}); }
-
- private:
-  enum class State { waiting, streaming, complete, aborted };
-
-  template <typename F>
-  void run(F f) {
-    net::dispatch(strand_, std::move(f));
-  }
-
-  std::string header(const HttpResponse& r, std::optional<size_t> length) const {
-    std::string out = fmt::format("HTTP/1.1 {} {}\r\n", r.status, status_text(r.status));
-    const bool empty = r.status == 204;
-    if (!empty) out += fmt::format("Content-Type: {}\r\n", r.content_type);
-    for (const auto& [name, value] : r.headers) out += fmt::format("{}: {}\r\n", name, value);
-    out += fmt::format("X-Request-Id: {}\r\n", head_.request_id);
-    if (length && !empty) out += fmt::format("Content-Length: {}\r\n", *length);
-    if (!length && !head_.http_1_0) out += "Transfer-Encoding: chunked\r\n";
-    out += head_.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
-    return out;
-  }
-
-  void complete() {
-    state_ = State::complete;
-    on_abort_ = nullptr;
-    wake_();
-  }
-
-  Strand strand_;
-  Head head_;
-  std::function<void()> wake_;
-  Counters& counters_;
-  State state_ = State::waiting;
-  bool too_slow_ = false;
-  std::string out_;
-  std::function<void()> on_abort_;
-};
-
-// What the handler holds. When the last of these goes, nobody can complete the answer any more.
-class Handle final : public Exchange {
- public:
-  explicit Handle(std::shared_ptr<Answer> answer) : answer_(std::move(answer)) {}
-  ~Handle() override {
-    answer_->post([a = answer_] { a->abort(); });
-  }
-  void post(std::function<void()> f) override { answer_->post(std::move(f)); }
-  void respond(HttpResponse r) override { answer_->respond(std::move(r)); }
-  void begin_stream(HttpResponse h) override { answer_->begin_stream(std::move(h)); }
-  void write(std::string b) override { answer_->write(std::move(b)); }
-  void end() override { answer_->end(); }
-  void on_abort(std::function<void()> f) override { answer_->on_abort(std::move(f)); }
-
- private:
-  std::shared_ptr<Answer> answer_;
-};
-
 }  // namespace
 
 std::string_view HttpRequest::header(std::string_view name) const {
@@ -270,6 +120,7 @@ class HttpServer::Impl {
         acceptor_(io_),
         accept_strand_(net::make_strand(io_)),
         workers_(static_cast<size_t>(options_.worker_threads)) {
+    if (!options_.certificate_file.empty() || !options_.key_file.empty()) load_certificate();
     listen();
     net::co_spawn(accept_strand_, accept(), net::detached);
     for (int i = 0; i < options_.io_threads; ++i) threads_.emplace_back([this] { io_.run(); });
@@ -311,17 +162,29 @@ class HttpServer::Impl {
   }
 
   HttpServerStats stats() const {
-    return {counters_.connections, counters_.exchanges, counters_.connections_total, counters_.refused, counters_.slow,
-            counters_.aborted};
+    return {counters_.connections, counters_.exchanges, counters_.connections_total,
+            counters_.refused,     counters_.slow,      counters_.aborted};
   }
 
  private:
   class Connection;
 
+  void load_certificate() {
+    error_code error;
+    tls_.emplace(net::ssl::context::tls_server);
+    tls_->set_options(net::ssl::context::default_workarounds | net::ssl::context::no_tlsv1 |
+                      net::ssl::context::no_tlsv1_1);
+    tls_->use_certificate_chain_file(options_.certificate_file, error);
+    if (error)
+      fail(ErrorKind::invalid_data, "cannot use the certificate '{}': {}", options_.certificate_file, error.message());
+    tls_->use_private_key_file(options_.key_file, net::ssl::context::pem, error);
+    if (error) fail(ErrorKind::invalid_data, "cannot use the key '{}': {}", options_.key_file, error.message());
+  }
+
   void listen() {
     error_code error;
-    const net::ip::address address = options_.host == "localhost" ? net::ip::address_v4::loopback()
-                                                                  : net::ip::make_address(options_.host, error);
+    const net::ip::address address =
+        options_.host == "localhost" ? net::ip::address_v4::loopback() : net::ip::make_address(options_.host, error);
     if (error) fail(ErrorKind::invalid_argument, "--host {} is no numeric address", options_.host);
     const tcp::endpoint endpoint(address, static_cast<uint16_t>(options_.port));
     acceptor_.open(endpoint.protocol(), error);
@@ -329,7 +192,8 @@ class HttpServer::Impl {
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(4096, error);
     if (error)
-      fail(ErrorKind::io, "cannot listen on {}:{}: {}; --port 0 takes any free port", options_.host, options_.port, error.message());
+      fail(ErrorKind::io, "cannot listen on {}:{}: {}; --port 0 takes any free port", options_.host, options_.port,
+           error.message());
     port_ = acceptor_.local_endpoint().port();
   }
 
@@ -352,7 +216,8 @@ class HttpServer::Impl {
         const std::lock_guard lock(mutex_);
         connections_.insert(connection.get());
       }
-      net::co_spawn(strand, [connection]() -> net::awaitable<void> { co_await connection->run(); }, net::detached);
+      net::co_spawn(
+          strand, [connection]() -> net::awaitable<void> { co_await connection->run(); }, net::detached);
     }
   }
 
@@ -377,7 +242,12 @@ class HttpServer::Impl {
   class Connection : public std::enable_shared_from_this<Connection> {
    public:
     Connection(Impl& server, tcp::socket socket, Strand strand)
-        : server_(server), socket_(std::move(socket)), strand_(std::move(strand)), input_(strand_), room_(strand_), output_(strand_) {
+        : server_(server),
+          socket_(std::move(socket)),
+          strand_(std::move(strand)),
+          input_(strand_),
+          room_(strand_),
+          output_(strand_) {
       ++server_.counters_.connections_total;
       crowded_ = ++server_.counters_.connections > server_.options_.max_connections;
       error_code ignored;
@@ -412,7 +282,12 @@ class HttpServer::Impl {
 
     net::awaitable<void> run() {
       const auto self = shared_from_this();
-      net::co_spawn(strand_, [self]() -> net::awaitable<void> { co_await self->read(); }, net::detached);
+      if (server_.tls_ && !co_await shake_hands()) {
+        close();
+        co_return;
+      }
+      net::co_spawn(
+          strand_, [self]() -> net::awaitable<void> { co_await self->read(); }, net::detached);
       try {
         co_await serve();
       } catch (const std::exception& error) { log::error("connection {}: {}", peer_, error.what()); }
@@ -423,6 +298,36 @@ class HttpServer::Impl {
    private:
     using Parser = http::request_parser<http::string_body>;
 
+    // Closes the socket, which ends whatever waits for it, unless cancelled in time.
+    std::shared_ptr<net::steady_timer> close_after(Milliseconds time, std::atomic<int64_t>* counter = nullptr) {
+      auto timer = std::make_shared<net::steady_timer>(strand_, time);
+      timer->async_wait([self = shared_from_this(), timer, counter](const error_code& error) {
+        if (error || timer->expiry() > Clock::now()) return;
+        if (counter != nullptr) ++*counter;
+        error_code ignored;
+        self->socket_.close(ignored);
+      });
+      return timer;
+    }
+
+    net::awaitable<bool> shake_hands() {
+      tls_.emplace(socket_, *server_.tls_);
+      const auto timer = close_after(server_.options_.header_time);
+      error_code error;
+      co_await tls_->async_handshake(net::ssl::stream_base::server, net::redirect_error(net::use_awaitable, error));
+      timer->expires_at(Clock::time_point::max());
+      co_return !error;
+    }
+
+    net::awaitable<size_t> receive_some(net::mutable_buffer bytes, error_code& error) {
+      if (tls_) co_return co_await tls_->async_read_some(bytes, net::redirect_error(net::use_awaitable, error));
+      co_return co_await socket_.async_read_some(bytes, net::redirect_error(net::use_awaitable, error));
+    }
+    net::awaitable<size_t> send_some(net::const_buffer bytes, error_code& error) {
+      if (tls_) co_return co_await tls_->async_write_some(bytes, net::redirect_error(net::use_awaitable, error));
+      co_return co_await socket_.async_write_some(bytes, net::redirect_error(net::use_awaitable, error));
+    }
+
     net::awaitable<void> read() {
       std::array<char, kReadPiece> piece;
       while (!closed_) {
@@ -432,7 +337,7 @@ class HttpServer::Impl {
           continue;
         }
         error_code error;
-        const size_t n = co_await socket_.async_read_some(net::buffer(piece), net::redirect_error(net::use_awaitable, error));
+        const size_t n = co_await receive_some(net::buffer(piece), error);
         if (error) break;
         if (!discard_input_) buffer_.append(piece.data(), n);
         received_ += n;
@@ -447,7 +352,8 @@ class HttpServer::Impl {
     net::awaitable<void> serve() {
       if (crowded_) {
         ++server_.counters_.refused;
-        HttpResponse r = server_.error_body_(503, fmt::format("the server has its {} connections", server_.options_.max_connections), "");
+        HttpResponse r = server_.error_body_(
+            503, fmt::format("the server has its {} connections", server_.options_.max_connections), "");
         r.headers.emplace_back("Retry-After", "1");
         co_await refuse(std::move(r));
         co_return;
@@ -490,9 +396,7 @@ class HttpServer::Impl {
           deadline = Clock::now() + o.body_time;
           counted = received_;
           if (parser.get()[http::field::expect] == "100-continue") {
-            const std::string go = "HTTP/1.1 100 Continue\r\n\r\n";
-            co_await net::async_write(socket_, net::buffer(go), net::redirect_error(net::use_awaitable, error));
-            if (error) co_return false;
+            if (!co_await send("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
           }
         }
         if (header_done && received_ - counted >= kBodyRate) {
@@ -502,8 +406,9 @@ class HttpServer::Impl {
         }
         if (!co_await input_.wait(deadline) && Clock::now() >= deadline) {
           if (begun)
-            co_await refuse(server_.error_body_(408, fmt::format("the request's {} did not arrive in time", header_done ? "body" : "header"),
-                                                path_of(parser)));
+            co_await refuse(server_.error_body_(
+                408, fmt::format("the request's {} did not arrive in time", header_done ? "body" : "header"),
+                path_of(parser)));
           co_return false;
         }
       }
@@ -518,36 +423,40 @@ class HttpServer::Impl {
       if (error == http::error::header_limit)
         return server_.error_body_(431, fmt::format("the header is larger than {} bytes", o.max_header_bytes), "");
       if (error == http::error::body_limit)
-        return server_.error_body_(413, fmt::format("the body is larger than {} bytes", o.max_body_bytes), path_of(parser));
+        return server_.error_body_(413, fmt::format("the body is larger than {} bytes", o.max_body_bytes),
+                                   path_of(parser));
       return server_.error_body_(400, "this is not HTTP/1.1: " + error.message(), path_of(parser));
     }
 
     // An answer after which nothing more is read.
     net::awaitable<void> refuse(HttpResponse response) {
-      std::string bytes = fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n", response.status,
-                                      status_text(response.status), response.content_type, response.body.size());
+      std::string bytes =
+          fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n",
+                      response.status, status_text(response.status), response.content_type, response.body.size());
       for (const auto& [name, value] : response.headers) bytes += fmt::format("{}: {}\r\n", name, value);
       bytes += "\r\n" + response.body;
-      co_await send(bytes);
+      co_await send(std::move(bytes));
     }
 
     // Runs the handler and sends what comes. False when the connection is over.
     net::awaitable<bool> answer(http::request<http::string_body> message) {
       HttpRequest request = translate(std::move(message));
       const bool keep = keep_alive_ && !draining_;
-      answer_ = std::make_shared<Answer>(
-          strand_, Answer::Head{keep, http_1_0_, request.method == "HEAD", request.request_id, server_.options_.max_unsent_bytes},
+      answer_ = std::make_shared<HttpAnswer>(
+          strand_,
+          HttpAnswer::Head{keep, http_1_0_, request.method == "HEAD", request.request_id,
+                           server_.options_.max_unsent_bytes},
           [this] { output_.set(); }, server_.counters_);
-      const std::shared_ptr<Answer> current = answer_;
+      const std::shared_ptr<HttpAnswer> current = answer_;
       if (ended_) current->abort();
-      hand_over(std::move(request), std::make_shared<Handle>(current));
+      hand_over(std::move(request), std::make_shared<HttpHandle>(current));
 
       bool good = true, sent_anything = false;
       for (;;) {
         std::string out = current->take_output();
         if (!out.empty()) {
           sent_anything = true;
-          if (!co_await send(out)) {
+          if (!co_await send(std::move(out))) {
             good = false;
             break;
           }
@@ -558,7 +467,8 @@ class HttpServer::Impl {
       }
       if (current->too_slow()) {
         ++server_.counters_.slow;
-        log::warn("connection {}: dropped, it did not read {} bytes of its stream", peer_, server_.options_.max_unsent_bytes);
+        log::warn("connection {}: dropped, it did not read {} bytes of its stream", peer_,
+                  server_.options_.max_unsent_bytes);
       }
       good = good && current->is_complete() && current->keep_alive() && !ended_;
       if (!good) current->abort();
@@ -592,42 +502,29 @@ class HttpServer::Impl {
     }
 
     void hand_over(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-      net::post(server_.workers_, [&server = server_, request = std::move(request), exchange = std::move(exchange)]() mutable {
-        const std::string path = request.path, id = request.request_id;
-        try {
-          server.handler_(std::move(request), exchange);
-        } catch (const std::exception& error) {
-          log::error("request {} to {}: {}", id, path, error.what());
-          exchange->respond(server.error_body_(500, "internal error; the server's log has the details under this request's id", path));
-        }
-      });
+      net::post(server_.workers_,
+                [&server = server_, request = std::move(request), exchange = std::move(exchange)]() mutable {
+                  const std::string path = request.path, id = request.request_id;
+                  try {
+                    server.handler_(std::move(request), exchange);
+                  } catch (const std::exception& error) {
+                    log::error("request {} to {}: {}", id, path, error.what());
+                    exchange->respond(server.error_body_(
+                        500, "internal error; the server's log has the details under this request's id", path));
+                  }
+                });
     }
 
     // False when the client is gone or does not read.
-    net::awaitable<bool> send(const std::string& bytes) {
-      const auto done = std::make_shared<bool>(false);
-      auto timer = std::make_shared<net::steady_timer>(strand_);
-      size_t sent = 0;
-      bool ok = true;
-      while (sent < bytes.size()) {
-        timer->expires_after(server_.options_.write_time);
-        timer->async_wait([self = shared_from_this(), done](const error_code& error) {
-          if (error || *done) return;
-          ++self->server_.counters_.slow;
-          error_code ignored;
-          self->socket_.close(ignored);
-        });
+    net::awaitable<bool> send(std::string bytes) {
+      for (size_t sent = 0; sent < bytes.size();) {
+        const auto timer = close_after(server_.options_.write_time, &server_.counters_.slow);
         error_code error;
-        sent += co_await socket_.async_write_some(net::buffer(bytes.data() + sent, bytes.size() - sent),
-                                                  net::redirect_error(net::use_awaitable, error));
-        if (error) {
-          ok = false;
-          break;
-        }
+        sent += co_await send_some(net::buffer(bytes.data() + sent, bytes.size() - sent), error);
+        timer->expires_at(Clock::time_point::max());
+        if (error) co_return false;
       }
-      *done = true;
-      timer->cancel();
-      co_return ok;
+      co_return true;
     }
 
     // Closing with unread input would reset the connection, and the client might lose the end of its answer.
@@ -644,11 +541,12 @@ class HttpServer::Impl {
 
     Impl& server_;
     tcp::socket socket_;
+    std::optional<net::ssl::stream<tcp::socket&>> tls_;  // over socket_
     Strand strand_;
     Signal input_, room_, output_;
     std::string buffer_;  // received and not parsed
     size_t received_ = 0;
-    std::shared_ptr<Answer> answer_;
+    std::shared_ptr<HttpAnswer> answer_;
     std::string peer_;
     bool crowded_ = false, ended_ = false, closed_ = false, draining_ = false, discard_input_ = false;
     bool keep_alive_ = true, http_1_0_ = false;
@@ -657,8 +555,9 @@ class HttpServer::Impl {
   const HttpServerOptions options_;
   const HttpHandler handler_;
   const ErrorBody error_body_;
-  Counters counters_;
+  HttpCounters counters_;
   net::io_context io_;
+  std::optional<net::ssl::context> tls_;
   tcp::acceptor acceptor_;
   Strand accept_strand_;
   net::thread_pool workers_;

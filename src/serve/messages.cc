@@ -39,7 +39,8 @@ void read_blocks(const Json& content, const std::string& path, Role role, std::v
       continue;
     } else if (type == "tool_use" && role == Role::assistant) {
       const std::optional<Fields> input = block.object("input");
-      message.tool_calls.push_back({block.required_string("id"), block.required_string("name"), input ? input->json().dump() : "{}"});
+      message.tool_calls.push_back(
+          {block.required_string("id"), block.required_string("name"), input ? input->json().dump() : "{}"});
       anything = true;
     } else if (type == "tool_result" && role == Role::user) {
       if (anything) out.push_back(std::exchange(message, ChatMessage{}));
@@ -51,7 +52,8 @@ void read_blocks(const Json& content, const std::string& path, Role role, std::v
       if (block.boolean("is_error").value_or(false)) result.content = "Error: " + result.content;
       out.push_back(std::move(result));
     } else if (type == "image" || type == "document") {
-      throw ApiError(400, fmt::format("{} is of type {}; this server reads text only", block.path(), type), block.path(), "unsupported_content");
+      throw ApiError(400, fmt::format("{} is of type {}; this server reads text only", block.path(), type),
+                     block.path(), "unsupported_content");
     } else {
       block.refuse("type", role == Role::assistant ? "text, thinking or tool_use" : "text or tool_result");
     }
@@ -73,19 +75,29 @@ Conversation read_conversation(const Fields& body) {
     if (role != "user" && role != "assistant" && role != "system") m.refuse("role", "user or assistant");
     const Json* content = m.find("content");
     if (content == nullptr) m.refuse("content", "a string or a list of blocks");
-    read_blocks(*content, m.path("content"), role == "user" ? Role::user : role == "assistant" ? Role::assistant : Role::system, c.messages);
+    read_blocks(*content, m.path("content"),
+                role == "user"        ? Role::user
+                : role == "assistant" ? Role::assistant
+                                      : Role::system,
+                c.messages);
   }
   // A last turn of the assistant is a beginning that the model goes on with.
-  if (!c.messages.empty() && c.messages.back().role == Role::assistant && c.messages.back().tool_calls.empty()) c.messages.back().prefix = true;
+  if (!c.messages.empty() && c.messages.back().role == Role::assistant && c.messages.back().tool_calls.empty())
+    c.messages.back().prefix = true;
 
   if (const Json::Array* tools = body.array("tools"))
     for (size_t i = 0; i < tools->size(); ++i) {
       const Fields tool((*tools)[i], fmt::format("tools[{}]", i));
       if (const std::string type = tool.string("type").value_or("custom"); type != "custom")
-        throw ApiError(400, fmt::format("{} is {}; this server runs no tools of its own, expected custom", tool.path("type"), json_quoted(type)), tool.path("type"));
-      Json::Object function{{"name", tool.required_string("name")}, {"description", tool.string("description").value_or("")}};
-      if (const std::optional<Fields> schema = tool.object("input_schema")) function.emplace_back("parameters", schema->json());
-      add_tool(c.tools, Json(std::move(function)), tool.path());
+        throw ApiError(400,
+                       fmt::format("{} is {}; this server runs no tools of its own, expected custom", tool.path("type"),
+                                   json_quoted(type)),
+                       tool.path("type"));
+      Json::Object function{{"name", tool.required_string("name")},
+                            {"description", tool.string("description").value_or("")}};
+      if (const std::optional<Fields> schema = tool.object("input_schema"))
+        function.emplace_back("parameters", schema->json());
+      add_tool(c, Json(std::move(function)), tool.path());
     }
   if (const std::optional<Fields> choice = body.object("tool_choice")) {
     const std::string type = choice->required_string("type");
@@ -104,7 +116,8 @@ Conversation read_conversation(const Fields& body) {
     c.one_call = choice->boolean("disable_parallel_tool_use").value_or(false);
   }
   read_thinking_type(body, c.thinking);
-  if (const std::optional<Fields> thinking = body.object("thinking")) thinking->integer("budget_tokens", 0, int64_t{1} << 40);
+  if (const std::optional<Fields> thinking = body.object("thinking"))
+    thinking->integer("budget_tokens", 0, int64_t{1} << 40);
   if (const std::optional<Fields> output = body.object("output_config")) {
     // An effort alone does not turn thinking on, as at Anthropic.
     Thinking effort;
@@ -133,40 +146,51 @@ Stop stop_of(const ChoiceEnd& end) {
 }
 
 std::string usage(const Totals& t) {
-  return fmt::format("{{\"input_tokens\": {}, \"cache_creation_input_tokens\": 0, \"cache_read_input_tokens\": {}, \"output_tokens\": {}}}",
-                     t.prompt_tokens - t.cached_tokens, t.cached_tokens, t.tokens);
+  return fmt::format(
+      "{{\"input_tokens\": {}, \"cache_creation_input_tokens\": 0, \"cache_read_input_tokens\": {}, \"output_tokens\": "
+      "{}}}",
+      t.prompt_tokens - t.cached_tokens, t.cached_tokens, t.tokens);
 }
 
 std::string tool_id() { return new_id("toolu_"); }
 
 class Whole final : public CollectingSink {
  public:
-  Whole(const Call& call, std::string model) : CollectingSink(call.exchange, Dialect::anthropic, 1, false), model_(std::move(model)) {}
+  Whole(const Call& call, std::string model)
+      : CollectingSink(call.exchange, Dialect::anthropic, 1, false), model_(std::move(model)) {}
 
  private:
   std::string body(const std::vector<Answer>& answers, const Totals& totals) override {
     const Answer& a = answers.front();
     std::string blocks;
     const auto block = [&](const std::string& text) { blocks += (blocks.empty() ? "" : ", ") + text; };
-    if (!a.reasoning.empty()) block(fmt::format("{{\"type\": \"thinking\", \"thinking\": {}, \"signature\": \"\"}}", json_quoted(a.reasoning)));
+    if (!a.reasoning.empty())
+      block(fmt::format("{{\"type\": \"thinking\", \"thinking\": {}, \"signature\": \"\"}}", json_quoted(a.reasoning)));
     if (!a.content.empty()) block(fmt::format("{{\"type\": \"text\", \"text\": {}}}", json_quoted(a.content)));
     for (const text::ToolCall& c : a.calls)
-      block(fmt::format("{{\"type\": \"tool_use\", \"id\": \"{}\", \"name\": {}, \"input\": {}}}", tool_id(), json_quoted(c.name), c.arguments));
+      block(fmt::format("{{\"type\": \"tool_use\", \"id\": \"{}\", \"name\": {}, \"input\": {}}}", tool_id(),
+                        json_quoted(c.name), c.arguments));
     const Stop stop = stop_of(a.end);
-    return fmt::format("{{\"id\": \"{}\", \"type\": \"message\", \"role\": \"assistant\", \"model\": {}, \"content\": [{}], \"stop_reason\": {}, "
-                       "\"stop_sequence\": {}, \"usage\": {}}}",
-                       new_id("msg_"), json_quoted(model_), blocks, stop.reason, stop.sequence, usage(totals));
+    return fmt::format(
+        "{{\"id\": \"{}\", \"type\": \"message\", \"role\": \"assistant\", \"model\": {}, \"content\": [{}], "
+        "\"stop_reason\": {}, "
+        "\"stop_sequence\": {}, \"usage\": {}}}",
+        new_id("msg_"), json_quoted(model_), blocks, stop.reason, stop.sequence, usage(totals));
   }
   const std::string model_;
 };
 
 class Streamed final : public AnswerSink {
  public:
-  Streamed(const Call& call, std::string model, int64_t prompt_tokens) : events_(call.exchange), model_(std::move(model)) { so_far_.prompt_tokens = prompt_tokens; }
+  Streamed(const Call& call, std::string model, int64_t prompt_tokens)
+      : events_(call.exchange), model_(std::move(model)) {
+    so_far_.prompt_tokens = prompt_tokens;
+  }
 
   void begin() override {
     events_.begin();
-    send("message_start", fmt::format("\"message\": {{\"id\": \"{}\", \"type\": \"message\", \"role\": \"assistant\", \"model\": {}, \"content\": [], "
+    send("message_start", fmt::format("\"message\": {{\"id\": \"{}\", \"type\": \"message\", \"role\": \"assistant\", "
+                                      "\"model\": {}, \"content\": [], "
                                       "\"stop_reason\": null, \"stop_sequence\": null, \"usage\": {}}}",
                                       new_id("msg_"), json_quoted(model_), usage(so_far_)));
     send("ping", "");
@@ -186,7 +210,8 @@ class Streamed final : public AnswerSink {
           break;
         case OutputEvent::call_begin:
           close();
-          open(Block::call, fmt::format("{{\"type\": \"tool_use\", \"id\": \"{}\", \"name\": {}, \"input\": {{}}}}", tool_id(), json_quoted(e.text)));
+          open(Block::call, fmt::format("{{\"type\": \"tool_use\", \"id\": \"{}\", \"name\": {}, \"input\": {{}}}}",
+                                        tool_id(), json_quoted(e.text)));
           break;
         case OutputEvent::call_arguments: delta("input_json_delta", "partial_json", e.text); break;
         case OutputEvent::call_end: close(); break;
@@ -203,7 +228,8 @@ class Streamed final : public AnswerSink {
 
   void finish(const Totals& totals) override {
     const Stop stop = stop_of(end_);
-    send("message_delta", fmt::format("\"delta\": {{\"stop_reason\": {}, \"stop_sequence\": {}}}, \"usage\": {}", stop.reason, stop.sequence, usage(totals)));
+    send("message_delta", fmt::format("\"delta\": {{\"stop_reason\": {}, \"stop_sequence\": {}}}, \"usage\": {}",
+                                      stop.reason, stop.sequence, usage(totals)));
     send("message_stop", "");
     events_.end();
   }
@@ -232,7 +258,8 @@ class Streamed final : public AnswerSink {
     send("content_block_stop", fmt::format("\"index\": {}", index_++));
   }
   void delta(std::string_view type, std::string_view field, std::string_view text) {
-    send("content_block_delta", fmt::format("\"index\": {}, \"delta\": {{\"type\": \"{}\", \"{}\": {}}}", index_, type, field, json_quoted(text)));
+    send("content_block_delta", fmt::format("\"index\": {}, \"delta\": {{\"type\": \"{}\", \"{}\": {}}}", index_, type,
+                                            field, json_quoted(text)));
   }
 
   EventStream events_;

@@ -19,7 +19,8 @@ void Histogram::write(const std::string& name, const std::string& labels, std::s
     const std::string bound = i < bounds_.size() ? fmt::format("{}", bounds_[i]) : "+Inf";
     out += fmt::format("{}_bucket{{{},le=\"{}\"}} {}\n", name, labels, bound, below);
   }
-  out += fmt::format("{}_sum{{{}}} {}\n{}_count{{{}}} {}\n", name, labels, sum_.load(std::memory_order_relaxed), name, labels, below);
+  out += fmt::format("{}_sum{{{}}} {}\n{}_count{{{}}} {}\n", name, labels, sum_.load(std::memory_order_relaxed), name,
+                     labels, below);
 }
 
 namespace {
@@ -80,14 +81,18 @@ std::string Metrics::text(const View& v) const {
   t.gauge("vllm:num_requests_running", "Requests in the running batch.", e.running);
   t.gauge("vllm:num_requests_waiting", "Requests that wait to run.", e.waiting);
   t.gauge("vllm:kv_cache_usage_perc", "Share of the cache in use, 0 to 1.",
-          e.cache_tokens > 0 ? static_cast<double>(e.cache_tokens - e.free_cache_tokens) / static_cast<double>(e.cache_tokens) : 0.0);
+          e.cache_tokens > 0
+              ? static_cast<double>(e.cache_tokens - e.free_cache_tokens) / static_cast<double>(e.cache_tokens)
+              : 0.0);
   t.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", prefix_queries.load());
   t.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", cached_tokens.load());
   t.counter("vllm:prompt_tokens_total", "Prompt tokens computed.", e.prompt_tokens);
   t.counter("vllm:generation_tokens_total", "Tokens generated.", e.generated_tokens);
   t.histogram("vllm:time_to_first_token_seconds", "From the request to its first token.", first_token);
-  t.histogram("vllm:inter_token_latency_seconds", "Between two tokens, or groups of accepted drafts, of one answer.", inter_token);
-  t.histogram("vllm:request_time_per_output_token_seconds", "Mean time per token after the first of one answer.", per_output_token);
+  t.histogram("vllm:inter_token_latency_seconds", "Between two tokens, or groups of accepted drafts, of one answer.",
+              inter_token);
+  t.histogram("vllm:request_time_per_output_token_seconds", "Mean time per token after the first of one answer.",
+              per_output_token);
   t.histogram("vllm:e2e_request_latency_seconds", "From the request to the end of its answer.", end_to_end);
   t.histogram("vllm:request_queue_time_seconds", "Waiting to run.", queue);
   t.histogram("vllm:request_prefill_time_seconds", "From the start of running to the first token.", prefill);
@@ -99,15 +104,19 @@ std::string Metrics::text(const View& v) const {
   static constexpr const char* kNames[] = {"stop", "length", "tool_calls", "abort", "error"};
   for (size_t i = 0; i < kOutcomes; ++i)
     t.value("vllm:request_success_total", finished[i].load(), fmt::format("finished_reason=\"{}\"", kNames[i]));
-  t.counter("vllm:spec_decode_num_drafts_total", "Steps of one request that verified drafts.", e.drafted.empty() ? 0 : e.drafted[0]);
+  t.counter("vllm:spec_decode_num_drafts_total", "Steps of one request that verified drafts.",
+            e.drafted.empty() ? 0 : e.drafted[0]);
   t.counter("vllm:spec_decode_num_draft_tokens_total", "Tokens drafted.", sum(e.drafted));
   t.counter("vllm:spec_decode_num_accepted_tokens_total", "Drafted tokens that were right.", sum(e.accepted));
-  t.by_position("vllm:spec_decode_num_accepted_tokens_per_pos_total", "Drafted tokens that were right, by position in the draft.", e.accepted);
+  t.by_position("vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                "Drafted tokens that were right, by position in the draft.", e.accepted);
   t.head("vllm:cache_config_info", "gauge", "The cache's size, in its labels.");
-  t.value("vllm:cache_config_info", 1, fmt::format("cache_tokens=\"{}\",max_model_len=\"{}\"", e.cache_tokens, v.context_length));
+  t.value("vllm:cache_config_info", 1,
+          fmt::format("cache_tokens=\"{}\",max_model_len=\"{}\"", e.cache_tokens, v.context_length));
 
   t.by_position("hadal:drafted_tokens_total", "Tokens drafted, by position in the draft.", e.drafted);
-  t.counter("hadal:recomputed_prompt_tokens_total", "Tokens of cached prefixes that ran again from a snapshot.", recomputed_tokens.load());
+  t.counter("hadal:recomputed_prompt_tokens_total", "Tokens of cached prefixes that ran again from a snapshot.",
+            recomputed_tokens.load());
   t.gauge("hadal:cache_tokens", "Tokens that the cache holds at most.", e.cache_tokens);
   t.gauge("hadal:cache_free_tokens", "Tokens of the cache that are free.", e.free_cache_tokens);
   t.counter("hadal:steps_total", "Steps of the engine.", e.steps);
@@ -117,8 +126,10 @@ std::string Metrics::text(const View& v) const {
   t.gauge("hadal:http_requests_in_flight", "Requests without a complete answer.", v.http.exchanges);
   t.counter("hadal:http_connections_total", "Connections accepted.", v.http.connections_total);
   t.counter("hadal:http_connections_refused_total", "Connections over the limit.", v.http.refused_connections);
-  t.counter("hadal:http_slow_clients_dropped_total", "Connections dropped because the client did not read.", v.http.slow_clients_dropped);
-  t.counter("hadal:http_aborted_requests_total", "Requests whose client went before the end of the answer.", v.http.aborted_exchanges);
+  t.counter("hadal:http_slow_clients_dropped_total", "Connections dropped because the client did not read.",
+            v.http.slow_clients_dropped);
+  t.counter("hadal:http_aborted_requests_total", "Requests whose client went before the end of the answer.",
+            v.http.aborted_exchanges);
   t.counter("hadal:http_refused_requests_total", "Requests answered with a status from 400 to 499.", refused.load());
   return t.take();
 }

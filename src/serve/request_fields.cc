@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <random>
 
@@ -24,7 +25,8 @@ std::map<int32_t, double> read_logit_bias(const Fields& body) {
     int32_t token = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
     if (error != std::errc() || end != name.data() + name.size() || token < 0)
-      throw ApiError(400, fmt::format("logit_bias has the key {}, expected a token id", json_quoted(name)), "logit_bias", "invalid_value");
+      throw ApiError(400, fmt::format("logit_bias has the key {}, expected a token id", json_quoted(name)),
+                     "logit_bias", "invalid_value");
     bias[token] = object->number(name, -100, 100).value_or(0);
   }
   return bias;
@@ -37,7 +39,8 @@ std::vector<int32_t> read_token_ids(const Fields& body, std::string_view name, i
   for (size_t i = 0; i < list->size(); ++i) {
     const std::optional<long long> id = (*list)[i].as_integer();
     if (!id || *id < 0 || *id >= vocab)
-      refuse_value(fmt::format("{}[{}]", body.path(name), i), &(*list)[i], fmt::format("a token id from 0 to {}", vocab - 1));
+      refuse_value(fmt::format("{}[{}]", body.path(name), i), &(*list)[i],
+                   fmt::format("a token id from 0 to {}", vocab - 1));
     ids.push_back(static_cast<int32_t>(*id));
   }
   return ids;
@@ -77,7 +80,8 @@ void refuse_unsupported(const Fields& body, std::initializer_list<std::string_vi
   for (const std::string_view name : names) {
     const Json* value = body.find(name);
     if (value != nullptr && !asks_for_nothing(*value))
-      throw ApiError(400, fmt::format("{} is not supported by this server", body.path(name)), body.path(name), "unsupported_parameter");
+      throw ApiError(400, fmt::format("{} is not supported by this server", body.path(name)), body.path(name),
+                     "unsupported_parameter");
   }
 }
 
@@ -108,20 +112,25 @@ void read_sampling(const Fields& body, const Service& service, Request& request,
   text.keep_stop = body.boolean("include_stop_str_in_output").value_or(false);
   text.skip_special = body.boolean("skip_special_tokens").value_or(true);
   if (const std::optional<int64_t> best = body.integer("best_of", 1, 128); best && *best != request.n)
-    throw ApiError(400, fmt::format("best_of is {}, expected n, which is {}: answers are not ranked", *best, request.n), "best_of", "unsupported_parameter");
-  refuse_unsupported(body, {"prompt_logprobs", "use_beam_search", "length_penalty", "truncate_prompt_tokens", "allowed_token_ids", "bad_words",
-                            "logits_processors", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_whitespace_pattern",
-                            "structured_outputs", "regex", "ebnf", "structural_tag", "return_tokens_as_token_ids", "kv_transfer_params"});
+    throw ApiError(400, fmt::format("best_of is {}, expected n, which is {}: answers are not ranked", *best, request.n),
+                   "best_of", "unsupported_parameter");
+  refuse_unsupported(body, {"prompt_logprobs", "use_beam_search", "length_penalty", "truncate_prompt_tokens",
+                            "allowed_token_ids", "bad_words", "logits_processors", "guided_json", "guided_regex",
+                            "guided_choice", "guided_grammar", "guided_whitespace_pattern", "structured_outputs",
+                            "regex", "ebnf", "structural_tag", "return_tokens_as_token_ids", "kv_transfer_params"});
 }
 
 void fit_context(const Service& service, Request& request, std::optional<int64_t> max_tokens, std::string_view field) {
   const auto prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t most = service.max_model_len();
   if (prompt >= most)
-    throw ApiError(400, fmt::format("the context is {} tokens, and the prompt alone has {}; shorten it", most, prompt), "messages", "context_length_exceeded");
+    throw ApiError(400, fmt::format("the context is {} tokens, and the prompt alone has {}; shorten it", most, prompt),
+                   "messages", "context_length_exceeded");
   if (max_tokens && prompt + *max_tokens > most)
-    throw ApiError(400, fmt::format("the context is {} tokens, but {} were asked for: {} of the prompt and {} of the answer ({}); shorten one of them", most,
-                                    prompt + *max_tokens, prompt, *max_tokens, field),
+    throw ApiError(400,
+                   fmt::format("the context is {} tokens, but {} were asked for: {} of the prompt and {} of the answer "
+                               "({}); shorten one of them",
+                               most, prompt + *max_tokens, prompt, *max_tokens, field),
                    std::string(field), "context_length_exceeded");
   request.max_tokens = max_tokens.value_or(std::min(service.options().default_max_tokens, most - prompt));
   if (!max_tokens) {
@@ -182,9 +191,12 @@ std::string read_content(const Json& content, const std::string& path) {
       } else if (type == "refusal") {
         text = part.required_string("refusal");
       } else if (type.find("image") != std::string::npos) {
-        throw ApiError(400, fmt::format("{} is an image; this server reads text only", where), where, "unsupported_content");
+        throw ApiError(400, fmt::format("{} is an image; this server reads text only", where), where,
+                       "unsupported_content");
       } else {
-        throw ApiError(400, fmt::format("{}.type is {}, expected text; this server reads text only", where, json_quoted(type)), where, "unsupported_content");
+        throw ApiError(
+            400, fmt::format("{}.type is {}, expected text; this server reads text only", where, json_quoted(type)),
+            where, "unsupported_content");
       }
     }
     if (i > 0) joined += "\n\n";
@@ -193,21 +205,69 @@ std::string read_content(const Json& content, const std::string& path) {
   return joined;
 }
 
-void add_tool(std::vector<Json>& tools, const Json& function, const std::string& path) {
+void add_tool(Conversation& c, const Json& function, const std::string& path) {
   const Fields fields(function, path);
   const std::string name = fields.required_string("name");
   if (name.empty() || name.size() > 256) fields.refuse("name", "1 to 256 bytes");
-  if (name.find_first_of("\"<>\n\r") != std::string::npos) fields.refuse("name", "a name without quotes, angle brackets and line breaks");
+  if (name.find_first_of("\"<>\n\r") != std::string::npos)
+    fields.refuse("name", "a name without quotes, angle brackets and line breaks");
   fields.string("description");
   fields.object("parameters");
-  for (const Json& tool : tools)
+  for (const Json& tool : c.tools)
     if (*tool.find("name")->as_string() == name)
-      throw ApiError(400, fmt::format("{} is the second tool that is called {}", path, json_quoted(name)), path, "invalid_value");
-  tools.push_back(text::canonical_tool(function));
+      throw ApiError(400, fmt::format("{} is the second tool that is called {}", path, json_quoted(name)), path,
+                     "invalid_value");
+  c.tools.push_back(text::canonical_tool(function));
+  c.strict.push_back(fields.boolean("strict").value_or(false));
 }
 
+namespace {
+
+// What the answer must be, nullptr when it may be anything. `reasons`: the prompt ends inside the reasoning.
+std::shared_ptr<const Constraint> constraint_of(const Service& service, const Conversation& c, bool reasons) {
+  const bool must_call = c.tool_choice.mode == ToolChoice::required || c.tool_choice.mode == ToolChoice::named;
+  const bool may_call = !c.tools.empty() && c.tool_choice.mode != ToolChoice::none;
+  const bool strict = may_call && std::find(c.strict.begin(), c.strict.end(), true) != c.strict.end();
+  if (c.format.kind != AnswerFormat::text && may_call)
+    throw ApiError(400,
+                   "tools and a response format together are not supported: one grammar cannot enforce both; leave one "
+                   "out, or set tool_choice to none",
+                   "response_format", "unsupported_parameter");
+  if (c.format.kind == AnswerFormat::text && !must_call && !strict) return nullptr;
+
+  grammar::Grammars& grammars = service.grammars();
+  std::shared_ptr<const Constraint> constraint;
+  if (c.format.kind == AnswerFormat::json_object) {
+    constraint = grammars.json_object();
+  } else if (c.format.kind == AnswerFormat::json_schema) {
+    constraint = grammars.json_schema(c.format.schema);
+  } else {
+    grammar::ToolChoice choice;
+    choice.kind = c.tool_choice.mode == ToolChoice::named      ? grammar::ToolChoice::named
+                  : c.tool_choice.mode == ToolChoice::required ? grammar::ToolChoice::required
+                                                               : grammar::ToolChoice::automatic;
+    choice.name = c.tool_choice.name;
+    choice.parallel = !c.one_call;
+    std::vector<grammar::Tool> tools;
+    for (size_t i = 0; i < c.tools.size(); ++i)
+      tools.push_back({*c.tools[i].find("name")->as_string(), *c.tools[i].find("parameters"), true});
+    try {
+      constraint = grammars.tool_calls(tools, choice);
+    } catch (const Error& error) {
+      // A schema that cannot be enforced only matters for tools that are marked strict.
+      if (error.kind() != ErrorKind::invalid_argument) throw;
+      for (size_t i = 0; i < tools.size(); ++i) tools[i].enforce = c.strict[i];
+      constraint = grammars.tool_calls(tools, choice);
+    }
+  }
+  return reasons ? grammars.after_reasoning(constraint) : constraint;
+}
+
+}  // namespace
+
 void render(const Service& service, const Conversation& c, Request& request, TextOptions& text) {
-  if (c.messages.empty()) throw ApiError(400, "there are no messages, expected at least one", "messages", "invalid_value");
+  if (c.messages.empty())
+    throw ApiError(400, "there are no messages, expected at least one", "messages", "invalid_value");
   text::PromptOptions options;
   options.thinking = c.thinking.on;
   options.effort = c.thinking.effort;
@@ -217,11 +277,8 @@ void render(const Service& service, const Conversation& c, Request& request, Tex
   if (c.tool_choice.mode != ToolChoice::none) options.tools = c.tools;
   if (c.format.kind == AnswerFormat::json_schema) options.response_schema = c.format.schema;
   const bool must_call = c.tool_choice.mode == ToolChoice::required || c.tool_choice.mode == ToolChoice::named;
-  if (must_call && c.tools.empty()) throw ApiError(400, "tool_choice asks for a call, but there are no tools", "tool_choice", "invalid_value");
-  if (must_call || c.format.kind != AnswerFormat::text)
-    throw ApiError(400, fmt::format("{} is not supported by this server yet: it cannot be enforced", must_call ? "tool_choice required or named" : "a response format other than text"),
-                   must_call ? "tool_choice" : "response_format", "unsupported_parameter");
-
+  if (must_call && c.tools.empty())
+    throw ApiError(400, "tool_choice asks for a call, but there are no tools", "tool_choice", "invalid_value");
   const text::Prompt prompt = text::encode_prompt_v41(c.messages, options);
   request.prompt = service.tokenizer().encode(prompt);
   text.chat = true;
@@ -229,6 +286,12 @@ void render(const Service& service, const Conversation& c, Request& request, Tex
   text.parser.tools = options.tools;
   text.parser.parse_calls = !options.tools.empty();
   text.one_call = c.one_call;
+  request.constraint = constraint_of(service, c, text.start.reasoning);
+  if (request.constraint && (request.ignore_eos || request.min_tokens > 0))
+    throw ApiError(400,
+                   "ignore_eos and min_tokens cannot be had together with a response format, a required call or a "
+                   "strict tool: the grammar says where the answer ends",
+                   request.ignore_eos ? "ignore_eos" : "min_tokens", "invalid_value");
 }
 
 }  // namespace hadal::serve

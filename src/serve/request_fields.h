@@ -47,6 +47,7 @@ std::string read_content(const text::Json& content, const std::string& path);
 struct Conversation {
   std::vector<text::ChatMessage> messages;
   std::vector<text::Json> tools;  // canonical function objects
+  std::vector<bool> strict;       // by tool: its calls must be valid against its schema
   ToolChoice tool_choice;
   bool one_call = false;  // no parallel tool calls
   AnswerFormat format;
@@ -54,8 +55,9 @@ struct Conversation {
   bool generate = true;  // end the prompt with an open turn of the assistant
 };
 // A function object, checked; throws for a second tool of the same name.
-void add_tool(std::vector<text::Json>& tools, const text::Json& function, const std::string& path);
-// Renders the prompt into `request`, and says how the answer is to be read. Throws for what cannot be enforced.
+void add_tool(Conversation& conversation, const text::Json& function, const std::string& path);
+// Renders the prompt and the constraint into `request`, and says how the answer is to be read. Throws for what cannot be
+// enforced.
 void render(const Service& service, const Conversation& conversation, Request& request, TextOptions& text);
 
 }  // namespace hadal::serve

@@ -39,7 +39,8 @@ void read_item(const Json& json, const std::string& path, std::vector<ChatMessag
       item.refuse("role", "user, assistant, system or developer");
     }
   } else if (type == "function_call") {
-    assistant().tool_calls.push_back({item.required_string("call_id"), item.required_string("name"), item.string("arguments").value_or("{}")});
+    assistant().tool_calls.push_back(
+        {item.required_string("call_id"), item.required_string("name"), item.string("arguments").value_or("{}")});
   } else if (type == "function_call_output") {
     ChatMessage& m = out.emplace_back();
     m.role = Role::tool;
@@ -49,7 +50,8 @@ void read_item(const Json& json, const std::string& path, std::vector<ChatMessag
     std::string text;
     for (const char* name : {"content", "summary"})
       if (const Json::Array* parts = item.array(name); parts != nullptr && text.empty())
-        for (size_t i = 0; i < parts->size(); ++i) text += Fields((*parts)[i], fmt::format("{}[{}]", item.path(name), i)).string("text").value_or("");
+        for (size_t i = 0; i < parts->size(); ++i)
+          text += Fields((*parts)[i], fmt::format("{}[{}]", item.path(name), i)).string("text").value_or("");
     out.emplace_back().role = Role::assistant;
     out.back().reasoning = std::move(text);
   } else {
@@ -62,9 +64,11 @@ void read_tools(const Fields& body, Conversation& c) {
     for (size_t i = 0; i < tools->size(); ++i) {
       const Fields tool((*tools)[i], fmt::format("tools[{}]", i));
       if (const std::string type = tool.required_string("type"); type != "function")
-        throw ApiError(400, fmt::format("{} is {}; this server runs no tools of its own, expected function", tool.path("type"), json_quoted(type)), tool.path("type"),
-                       "unsupported_parameter");
-      add_tool(c.tools, tool.json(), tool.path());
+        throw ApiError(400,
+                       fmt::format("{} is {}; this server runs no tools of its own, expected function",
+                                   tool.path("type"), json_quoted(type)),
+                       tool.path("type"), "unsupported_parameter");
+      add_tool(c, tool.json(), tool.path());
     }
   if (const Json* choice = body.find("tool_choice")) {
     constexpr const char* kExpected = R"(none, auto, required or {"type": "function", "name": ...})";
@@ -118,9 +122,19 @@ class ResponseObject {
     };
     about_ = ", \"model\": " + json_quoted(service.options().names.front());
     static constexpr std::pair<const char*, const char*> kEchoed[] = {
-         {"instructions", "null"}, {"max_output_tokens", "null"}, {"metadata", "{}"}, {"parallel_tool_calls", "true"},
-          {"previous_response_id", "null"}, {"reasoning", R"({"effort": null, "summary": null})"}, {"text", R"({"format": {"type": "text"}})"},
-          {"tool_choice", "\"auto\""}, {"tools", "[]"}, {"top_p", "null"}, {"temperature", "null"}, {"truncation", "\"disabled\""}, {"store", "true"}};
+        {"instructions", "null"},
+        {"max_output_tokens", "null"},
+        {"metadata", "{}"},
+        {"parallel_tool_calls", "true"},
+        {"previous_response_id", "null"},
+        {"reasoning", R"({"effort": null, "summary": null})"},
+        {"text", R"({"format": {"type": "text"}})"},
+        {"tool_choice", "\"auto\""},
+        {"tools", "[]"},
+        {"top_p", "null"},
+        {"temperature", "null"},
+        {"truncation", "\"disabled\""},
+        {"store", "true"}};
     for (const auto& [name, otherwise] : kEchoed) echoed(name, otherwise);
     about_ += ", \"background\": false, \"service_tier\": \"default\"";
   }
@@ -129,9 +143,11 @@ class ResponseObject {
 
   std::string text(std::string_view status, std::string_view usage = "null", std::string_view error = "null") const {
     const std::string_view details = status == "incomplete" ? R"({"reason": "max_output_tokens"})" : "null";
-    return fmt::format("{{\"id\": \"{}\", \"object\": \"response\", \"created_at\": {}, \"status\": \"{}\", \"error\": {}, \"incomplete_details\": {}, "
-                       "\"output\": [{}], \"usage\": {}{}}}",
-                       id_, created_, status, error, details, items_, usage, about_);
+    return fmt::format(
+        "{{\"id\": \"{}\", \"object\": \"response\", \"created_at\": {}, \"status\": \"{}\", \"error\": {}, "
+        "\"incomplete_details\": {}, "
+        "\"output\": [{}], \"usage\": {}{}}}",
+        id_, created_, status, error, details, items_, usage, about_);
   }
 
  private:
@@ -141,9 +157,10 @@ class ResponseObject {
 };
 
 std::string usage(const Totals& t) {
-  return fmt::format("{{\"input_tokens\": {}, \"input_tokens_details\": {{\"cached_tokens\": {}}}, \"output_tokens\": {}, "
-                     "\"output_tokens_details\": {{\"reasoning_tokens\": {}}}, \"total_tokens\": {}}}",
-                     t.prompt_tokens, t.cached_tokens, t.tokens, t.reasoning_tokens, t.prompt_tokens + t.tokens);
+  return fmt::format(
+      "{{\"input_tokens\": {}, \"input_tokens_details\": {{\"cached_tokens\": {}}}, \"output_tokens\": {}, "
+      "\"output_tokens_details\": {{\"reasoning_tokens\": {}}}, \"total_tokens\": {}}}",
+      t.prompt_tokens, t.cached_tokens, t.tokens, t.reasoning_tokens, t.prompt_tokens + t.tokens);
 }
 
 // The item that is being written. Its JSON is asked for twice in a stream: when it is opened and when it is done.
@@ -153,18 +170,27 @@ struct Item {
 
   // The parts of reasoning and message, empty when nothing is said yet.
   std::string part() const {
-    return kind == reasoning ? fmt::format("{{\"type\": \"reasoning_text\", \"text\": {}}}", json_quoted(text))
-                             : fmt::format("{{\"type\": \"output_text\", \"text\": {}, \"annotations\": [], \"logprobs\": []}}", json_quoted(text));
+    return kind == reasoning
+               ? fmt::format("{{\"type\": \"reasoning_text\", \"text\": {}}}", json_quoted(text))
+               : fmt::format("{{\"type\": \"output_text\", \"text\": {}, \"annotations\": [], \"logprobs\": []}}",
+                             json_quoted(text));
   }
   std::string json(std::string_view status) const {
     const std::string parts = status == "in_progress" ? "" : part();
     switch (kind) {
-      case reasoning: return fmt::format("{{\"type\": \"reasoning\", \"id\": \"{}\", \"summary\": [], \"content\": [{}], \"status\": \"{}\"}}", id, parts, status);
+      case reasoning:
+        return fmt::format(
+            "{{\"type\": \"reasoning\", \"id\": \"{}\", \"summary\": [], \"content\": [{}], \"status\": \"{}\"}}", id,
+            parts, status);
       case message:
-        return fmt::format("{{\"type\": \"message\", \"id\": \"{}\", \"role\": \"assistant\", \"status\": \"{}\", \"content\": [{}]}}", id, status, parts);
+        return fmt::format(
+            "{{\"type\": \"message\", \"id\": \"{}\", \"role\": \"assistant\", \"status\": \"{}\", \"content\": [{}]}}",
+            id, status, parts);
       default:
-        return fmt::format("{{\"type\": \"function_call\", \"id\": \"{}\", \"call_id\": \"{}\", \"name\": {}, \"arguments\": {}, \"status\": \"{}\"}}", id, call_id,
-                           json_quoted(name), json_quoted(text), status);
+        return fmt::format(
+            "{{\"type\": \"function_call\", \"id\": \"{}\", \"call_id\": \"{}\", \"name\": {}, \"arguments\": {}, "
+            "\"status\": \"{}\"}}",
+            id, call_id, json_quoted(name), json_quoted(text), status);
     }
   }
 };
@@ -173,7 +199,13 @@ struct Item {
 class ResponseSink final : public AnswerSink {
  public:
   ResponseSink(Service& service, const Call& call, bool stream, bool store, std::vector<ChatMessage> conversation)
-      : service_(service), exchange_(call.exchange), stream_(stream), store_(store), conversation_(std::move(conversation)), events_(call.exchange), response_(service, call.body) {}
+      : service_(service),
+        exchange_(call.exchange),
+        stream_(stream),
+        store_(store),
+        conversation_(std::move(conversation)),
+        events_(call.exchange),
+        response_(service, call.body) {}
 
   void begin() override {
     if (!stream_) return;
@@ -223,26 +255,32 @@ class ResponseSink final : public AnswerSink {
 
   void fail(const ApiError& error) override {
     if (!stream_) return exchange_->respond(error_response(error, Dialect::openai));
-    const std::string details = fmt::format("{{\"code\": \"server_error\", \"message\": {}}}", json_quoted(error.message));
+    const std::string details =
+        fmt::format("{{\"code\": \"server_error\", \"message\": {}}}", json_quoted(error.message));
     say("response.failed", "\"response\": " + response_.text("failed", "null", details));
     events_.end();
   }
 
  private:
   void say(std::string_view type, const std::string& more) {
-    if (stream_) events_.send(type, fmt::format("{{\"type\": \"{}\", \"sequence_number\": {}, {}}}", type, sequence_++, more));
+    if (stream_)
+      events_.send(type, fmt::format("{{\"type\": \"{}\", \"sequence_number\": {}, {}}}", type, sequence_++, more));
   }
   std::string place() const { return fmt::format("\"item_id\": \"{}\", \"output_index\": {}", item_.id, index_); }
   std::string_view prefix() const {
-    return item_.kind == Item::reasoning ? "response.reasoning_text" : item_.kind == Item::message ? "response.output_text" : "response.function_call_arguments";
+    return item_.kind == Item::reasoning ? "response.reasoning_text"
+           : item_.kind == Item::message ? "response.output_text"
+                                         : "response.function_call_arguments";
   }
 
   void open(Item::Kind kind) {
     item_.kind = kind;
     item_.id = new_id(kind == Item::reasoning ? "rs_" : kind == Item::message ? "msg_" : "fc_");
     if (kind == Item::call) item_.call_id = new_id("call_");
-    say("response.output_item.added", fmt::format("\"output_index\": {}, \"item\": {}", index_, item_.json("in_progress")));
-    if (kind != Item::call) say("response.content_part.added", fmt::format("{}, \"content_index\": 0, \"part\": {}", place(), item_.part()));
+    say("response.output_item.added",
+        fmt::format("\"output_index\": {}, \"item\": {}", index_, item_.json("in_progress")));
+    if (kind != Item::call)
+      say("response.content_part.added", fmt::format("{}, \"content_index\": 0, \"part\": {}", place(), item_.part()));
   }
 
   void grow(Item::Kind kind, const std::string& text) {
@@ -253,25 +291,30 @@ class ResponseSink final : public AnswerSink {
     item_.text += text;
     const std::string_view content = kind == Item::call ? "" : ", \"content_index\": 0";
     const std::string_view logprobs = kind == Item::message ? ", \"logprobs\": []" : "";
-    say(fmt::format("{}.delta", prefix()), fmt::format("{}{}, \"delta\": {}{}", place(), content, json_quoted(text), logprobs));
+    say(fmt::format("{}.delta", prefix()),
+        fmt::format("{}{}, \"delta\": {}{}", place(), content, json_quoted(text), logprobs));
   }
 
   void close(std::string_view status) {
     if (item_.kind == Item::none) return;
     switch (item_.kind) {
       case Item::call:
-        say(fmt::format("{}.done", prefix()), fmt::format("{}, \"name\": {}, \"arguments\": {}", place(), json_quoted(item_.name), json_quoted(item_.text)));
+        say(fmt::format("{}.done", prefix()), fmt::format("{}, \"name\": {}, \"arguments\": {}", place(),
+                                                          json_quoted(item_.name), json_quoted(item_.text)));
         answer_.tool_calls.push_back({item_.call_id, item_.name, item_.text});
         break;
       case Item::message:
-        say(fmt::format("{}.done", prefix()), fmt::format("{}, \"content_index\": 0, \"text\": {}, \"logprobs\": []", place(), json_quoted(item_.text)));
+        say(fmt::format("{}.done", prefix()),
+            fmt::format("{}, \"content_index\": 0, \"text\": {}, \"logprobs\": []", place(), json_quoted(item_.text)));
         answer_.content += item_.text;
         break;
       default:
-        say(fmt::format("{}.done", prefix()), fmt::format("{}, \"content_index\": 0, \"text\": {}", place(), json_quoted(item_.text)));
+        say(fmt::format("{}.done", prefix()),
+            fmt::format("{}, \"content_index\": 0, \"text\": {}", place(), json_quoted(item_.text)));
         answer_.reasoning += item_.text;
     }
-    if (item_.kind != Item::call) say("response.content_part.done", fmt::format("{}, \"content_index\": 0, \"part\": {}", place(), item_.part()));
+    if (item_.kind != Item::call)
+      say("response.content_part.done", fmt::format("{}, \"content_index\": 0, \"part\": {}", place(), item_.part()));
     const std::string json = item_.json(status);
     say("response.output_item.done", fmt::format("\"output_index\": {}, \"item\": {}", index_, json));
     response_.add_item(json);
@@ -306,7 +349,8 @@ void create_response(Service& service, Call& call) {
   if (request.n != 1) body.refuse("n", "1");
   refuse_unsupported(body, {"background", "conversation", "prompt", "max_tool_calls", "top_logprobs"});
   const bool stream = body.boolean("stream").value_or(false), store = body.boolean("store").value_or(true);
-  if (const std::string t = body.string("truncation").value_or("disabled"); t != "disabled" && t != "auto") body.refuse("truncation", "disabled or auto");
+  if (const std::string t = body.string("truncation").value_or("disabled"); t != "disabled" && t != "auto")
+    body.refuse("truncation", "disabled or auto");
 
   Conversation c;
   if (const std::optional<std::string> instructions = body.string("instructions")) {
@@ -317,9 +361,11 @@ void create_response(Service& service, Call& call) {
   if (const std::optional<std::string> previous = body.string("previous_response_id")) {
     std::optional<StoredResponse> stored = service.responses().get(*previous);
     if (!stored)
-      throw ApiError(404, fmt::format("there is no response {}; it was not stored, or made room for later ones (the last {} are kept)", json_quoted(*previous),
-                                      service.options().stored_responses),
-                     "previous_response_id", "previous_response_not_found");
+      throw ApiError(
+          404,
+          fmt::format("there is no response {}; it was not stored, or made room for later ones (the last {} are kept)",
+                      json_quoted(*previous), service.options().stored_responses),
+          "previous_response_id", "previous_response_not_found");
     c.messages.insert(c.messages.end(), stored->messages.begin(), stored->messages.end());
   }
   const Json* input = body.find("input");
@@ -336,7 +382,8 @@ void create_response(Service& service, Call& call) {
   render(service, c, request, text);
   fit_context(service, request, body.integer("max_output_tokens", 1, int64_t{1} << 40), "max_output_tokens");
 
-  std::vector<ChatMessage> conversation(c.messages.begin() + static_cast<std::ptrdiff_t>(instructions), c.messages.end());
+  std::vector<ChatMessage> conversation(c.messages.begin() + static_cast<std::ptrdiff_t>(instructions),
+                                        c.messages.end());
   auto sink = std::make_unique<ResponseSink>(service, call, stream, store, std::move(conversation));
   std::vector<Request> requests;
   requests.push_back(std::move(request));

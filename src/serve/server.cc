@@ -4,8 +4,13 @@ namespace hadal::serve {
 
 Server::Server(ServerOptions options) : options_(std::move(options)), service_(options_.service) {
   http_ = std::make_unique<HttpServer>(
-      options_.http, [this](HttpRequest request, std::shared_ptr<Exchange> exchange) { service_.handle(std::move(request), std::move(exchange)); },
-      [this](int status, const std::string& message, std::string_view path) { return service_.error(status, message, path); });
+      options_.http,
+      [this](HttpRequest request, std::shared_ptr<Exchange> exchange) {
+        service_.handle(std::move(request), std::move(exchange));
+      },
+      [this](int status, const std::string& message, std::string_view path) {
+        return service_.error(status, message, path);
+      });
   service_.watch([this] { return http_->stats(); });
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "serve/fields.h"
-#include "serve/page.h"
+#include "serve/page/page.h"
 
 namespace hadal::serve {
 
@@ -19,14 +19,14 @@ namespace {
 // Takes the same time for every key of a length, whatever it shares with the right one.
 bool equal_in_constant_time(std::string_view a, std::string_view b) {
   unsigned difference = a.size() != b.size();
-  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i < b.size() ? i : 0]);
+  for (size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i < b.size() ? i : 0]);
   return b.empty() ? a.empty() : difference == 0;
 }
 
 uint64_t random_bits() {
   uint64_t bits = 0;
-  while (::getrandom(&bits, sizeof bits, 0) != sizeof bits) {
-  }
+  while (::getrandom(&bits, sizeof bits, 0) != sizeof bits) {}
   return bits;
 }
 
@@ -51,11 +51,19 @@ void respond(const Call& call, const Json& body) {
 }
 
 Service::Service(ServiceOptions options)
-    : options_(std::move(options)), created_(unix_time()), responses_(options_.stored_responses, options_.stored_response_bytes) {}
+    : options_(std::move(options)),
+      created_(unix_time()),
+      responses_(options_.stored_responses, options_.stored_response_bytes) {}
 
 void Service::ready(std::shared_ptr<Engine> engine, text::Tokenizer tokenizer) {
   const std::lock_guard lock(mutex_);
   tokenizer_ = std::make_unique<text::Tokenizer>(std::move(tokenizer));
+  try {
+    grammars_ = std::make_unique<grammar::Grammars>(grammar::Vocabulary::of(*tokenizer_, engine->eos_token()));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unsupported) throw;
+    log::warn("response formats and required tool calls will be refused: {}", error.what());
+  }
   max_model_len_ = engine->context_length();
   if (options_.max_model_len > 0) max_model_len_ = std::min(max_model_len_, options_.max_model_len);
   fingerprint_ = fmt::format("fp_hadal_{}", HADAL_VERSION);
@@ -76,15 +84,26 @@ std::shared_ptr<Engine> Service::engine() const {
   throw error;
 }
 
-void Service::check_model(const std::string& name) const {
-  if (name.empty() || std::find(options_.names.begin(), options_.names.end(), name) != options_.names.end()) return;
-  throw ApiError(404, fmt::format("the model {} does not exist; this server has {}", json_quoted(name), fmt::join(options_.names, ", ")), "model",
-                 "model_not_found");
+grammar::Grammars& Service::grammars() const {
+  if (!grammars_)
+    throw ApiError(400, "this model's vocabulary does not allow response formats and required tool calls", {},
+                   "unsupported_parameter");
+  return *grammars_;
 }
 
-void Service::generate(const Call& call, std::vector<Request> requests, TextOptions text, std::unique_ptr<AnswerSink> sink) {
+void Service::check_model(const std::string& name) const {
+  if (name.empty() || std::find(options_.names.begin(), options_.names.end(), name) != options_.names.end()) return;
+  throw ApiError(404,
+                 fmt::format("the model {} does not exist; this server has {}", json_quoted(name),
+                             fmt::join(options_.names, ", ")),
+                 "model", "model_not_found");
+}
+
+void Service::generate(const Call& call, std::vector<Request> requests, TextOptions text,
+                       std::unique_ptr<AnswerSink> sink) {
   Generation::start(engine(), tokenizer(), metrics_, options_.log_requests,
-                    {std::move(requests), std::move(text), call.http.request_id, call.http.path}, call.exchange, std::move(sink));
+                    {std::move(requests), std::move(text), call.http.request_id, call.http.path}, call.exchange,
+                    std::move(sink));
 }
 
 HttpResponse Service::error(int status, const std::string& message, std::string_view path) const {
@@ -107,10 +126,13 @@ bool Service::authorised(const HttpRequest& request) const {
 HttpHeaders Service::cors(const HttpRequest& request) const {
   const std::string_view origin = request.header("origin");
   if (origin.empty()) return {};
-  const bool any = std::find(options_.allowed_origins.begin(), options_.allowed_origins.end(), "*") != options_.allowed_origins.end();
-  const bool listed = std::find(options_.allowed_origins.begin(), options_.allowed_origins.end(), origin) != options_.allowed_origins.end();
+  const bool any = std::find(options_.allowed_origins.begin(), options_.allowed_origins.end(), "*") !=
+                   options_.allowed_origins.end();
+  const bool listed = std::find(options_.allowed_origins.begin(), options_.allowed_origins.end(), origin) !=
+                      options_.allowed_origins.end();
   if (!any && !listed) return {};
-  HttpHeaders headers{{"Access-Control-Allow-Origin", any ? "*" : std::string(origin)}, {"Access-Control-Expose-Headers", "X-Request-Id, Retry-After"}};
+  HttpHeaders headers{{"Access-Control-Allow-Origin", any ? "*" : std::string(origin)},
+                      {"Access-Control-Expose-Headers", "X-Request-Id, Retry-After"}};
   if (!any) headers.emplace_back("Vary", "Origin");
   return headers;
 }
@@ -120,7 +142,8 @@ namespace {
 // Puts headers on whatever answer comes.
 class WithHeaders final : public Exchange {
  public:
-  WithHeaders(std::shared_ptr<Exchange> inner, HttpHeaders headers) : inner_(std::move(inner)), headers_(std::move(headers)) {}
+  WithHeaders(std::shared_ptr<Exchange> inner, HttpHeaders headers)
+      : inner_(std::move(inner)), headers_(std::move(headers)) {}
   void post(std::function<void()> f) override { inner_->post(std::move(f)); }
   void respond(HttpResponse r) override { inner_->respond(with(std::move(r))); }
   void begin_stream(HttpResponse h) override { inner_->begin_stream(with(std::move(h))); }
@@ -140,19 +163,19 @@ class WithHeaders final : public Exchange {
 }  // namespace
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  if (HttpHeaders headers = cors(request); !headers.empty()) exchange = std::make_shared<WithHeaders>(exchange, std::move(headers));
+  if (HttpHeaders headers = cors(request); !headers.empty())
+    exchange = std::make_shared<WithHeaders>(exchange, std::move(headers));
   Call call{std::move(request), std::move(exchange), {}};
   const auto refuse = [&](const ApiError& error) {
     if (error.status < 500) ++metrics_.refused;
     if (options_.log_requests)
-      log::info("request={} endpoint={} status={} error={}", call.http.request_id, json_quoted(call.http.path), error.status, json_quoted(error.message));
+      log::info("request={} endpoint={} status={} error={}", call.http.request_id, json_quoted(call.http.path),
+                error.status, json_quoted(error.message));
     call.exchange->respond(error_response(error, dialect_of(call.http.path), call.http.request_id));
   };
   try {
     route(call);
-  } catch (const ApiError& error) {
-    refuse(error);
-  } catch (const Error& error) {
+  } catch (const ApiError& error) { refuse(error); } catch (const Error& error) {
     if (error.kind() == ErrorKind::internal) throw;
     refuse(api_error_of(error));
   }
@@ -165,11 +188,12 @@ void Service::route(Call& call) {
   if (method == "OPTIONS") {
     HttpResponse r;
     r.status = 204;
-    r.headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"},
-                 {"Access-Control-Allow-Headers", call.http.header("access-control-request-headers").empty()
-                                                      ? "*"
-                                                      : std::string(call.http.header("access-control-request-headers"))},
-                 {"Access-Control-Max-Age", "86400"}};
+    r.headers = {
+        {"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"},
+        {"Access-Control-Allow-Headers", call.http.header("access-control-request-headers").empty()
+                                             ? "*"
+                                             : std::string(call.http.header("access-control-request-headers"))},
+        {"Access-Control-Max-Age", "86400"}};
     return call.exchange->respond(std::move(r));
   }
 
@@ -185,13 +209,22 @@ void Service::route(Call& call) {
     engine();
     return text("", "text/plain");
   }
-  if (get && path == "/") return text(std::string(page()), "text/html; charset=utf-8");
+  if (get && path == "/") {
+    HttpResponse r;
+    const bool unchanged = call.http.header("if-none-match") == page_etag();
+    r.status = unchanged ? 304 : 200;
+    if (!unchanged) r.body = page_html();
+    r.content_type = kPageType;
+    r.headers = {{"ETag", std::string(page_etag())}, {"Cache-Control", "no-cache"}};
+    return call.exchange->respond(std::move(r));
+  }
   if (get && path == "/version") return respond(call, Json::Object{{"version", HADAL_VERSION}, {"server", "hadal"}});
 
   if (!authorised(call.http))
-    throw ApiError(401, call.http.header("authorization").empty() && call.http.header("x-api-key").empty()
-                            ? "no API key was given; send it as \"Authorization: Bearer KEY\" or \"x-api-key: KEY\""
-                            : "the API key is not one of this server's",
+    throw ApiError(401,
+                   call.http.header("authorization").empty() && call.http.header("x-api-key").empty()
+                       ? "no API key was given; send it as \"Authorization: Bearer KEY\" or \"x-api-key: KEY\""
+                       : "the API key is not one of this server's",
                    {}, "invalid_api_key");
   if (get && path == "/metrics") {
     Metrics::View view;
@@ -204,8 +237,13 @@ void Service::route(Call& call) {
   if (get && path.starts_with("/v1/models")) {
     const auto card = [&](const std::string& name) {
       engine();
-      return Json(Json::Object{{"id", name}, {"object", "model"}, {"created", created_}, {"owned_by", "hadal"}, {"root", options_.names.front()},
-                               {"parent", Json()}, {"max_model_len", max_model_len_}});
+      return Json(Json::Object{{"id", name},
+                               {"object", "model"},
+                               {"created", created_},
+                               {"owned_by", "hadal"},
+                               {"root", options_.names.front()},
+                               {"parent", Json()},
+                               {"max_model_len", max_model_len_}});
     };
     if (path == "/v1/models") {
       Json::Array data;
@@ -221,10 +259,14 @@ void Service::route(Call& call) {
 
   using Endpoint = void (*)(Service&, Call&);
   static constexpr std::pair<std::string_view, Endpoint> kPosts[] = {
-      {"/v1/chat/completions", chat_completions}, {"/v1/completions", completions},
-      {"/v1/messages", anthropic_messages},       {"/v1/messages/count_tokens", anthropic_count_tokens},
-      {"/v1/responses", create_response},         {"/tokenize", tokenize},
-      {"/detokenize", detokenize},                {"/chat/completions", chat_completions},
+      {"/v1/chat/completions", chat_completions},
+      {"/v1/completions", completions},
+      {"/v1/messages", anthropic_messages},
+      {"/v1/messages/count_tokens", anthropic_count_tokens},
+      {"/v1/responses", create_response},
+      {"/tokenize", tokenize},
+      {"/detokenize", detokenize},
+      {"/chat/completions", chat_completions},
       {"/completions", completions}};
   static constexpr std::string_view kGets[] = {"/", "/health", "/ping", "/version", "/metrics", "/v1/models"};
   for (const auto& [name, endpoint] : kPosts) {

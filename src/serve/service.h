@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "grammar/grammar.h"
 #include "hadal/engine.h"
 #include "serve/api_error.h"
 #include "serve/generation.h"
@@ -20,11 +21,11 @@
 namespace hadal::serve {
 
 struct ServiceOptions {
-  std::vector<std::string> names;  // that clients may call the model; answers carry the first
-  int64_t max_model_len = 0;       // most tokens of prompt and answer; 0: the model's context
-  int64_t default_max_tokens = 4096;  // of an answer, when the client does not say
-  double temperature = 1.0, top_p = 1.0;  // when the client does not say
-  std::vector<std::string> api_keys;      // none: everybody may ask
+  std::vector<std::string> names;                 // that clients may call the model; answers carry the first
+  int64_t max_model_len = 0;                      // most tokens of prompt and answer; 0: the model's context
+  int64_t default_max_tokens = 4096;              // of an answer, when the client does not say
+  double temperature = 1.0, top_p = 1.0;          // when the client does not say
+  std::vector<std::string> api_keys;              // none: everybody may ask
   std::vector<std::string> allowed_origins{"*"};  // of browsers (CORS)
   size_t stored_responses = 1024, stored_response_bytes = 64 << 20;
   bool log_requests = true;
@@ -55,6 +56,8 @@ class Service {
   // For endpoints. Throws ApiError(503) while the model loads.
   std::shared_ptr<Engine> engine() const;
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  // Throws ApiError(400) when the model's vocabulary does not allow grammars.
+  grammar::Grammars& grammars() const;
   const ServiceOptions& options() const { return options_; }
   int64_t max_model_len() const { return max_model_len_; }
   const std::string& fingerprint() const { return fingerprint_; }
@@ -76,6 +79,7 @@ class Service {
   mutable std::mutex mutex_;  // guards the engine's pointer
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::unique_ptr<grammar::Grammars> grammars_;  // nullptr: not for this vocabulary
   int64_t max_model_len_ = 0;
   std::string fingerprint_;
   Metrics metrics_;

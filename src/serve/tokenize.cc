@@ -21,11 +21,14 @@ void tokenize(Service& service, Call& call) {
     render(service, read_chat(body), request, text);
     ids = std::move(request.prompt);
   } else {
-    const std::string prompt = body.find("prompt") == nullptr && body.find("content") != nullptr ? body.required_string("content") : body.required_string("prompt");
+    const std::string prompt = body.find("prompt") == nullptr && body.find("content") != nullptr
+                                   ? body.required_string("content")
+                                   : body.required_string("prompt");
     // As a raw prompt of /v1/completions: BOS in front, spelled control tokens are control tokens.
     ids = tokenizer.encode_with_special(prompt);
     const text::TokenId bos = tokenizer.control(text::v41::bos);
-    if (body.boolean("add_special_tokens").value_or(true) && (ids.empty() || ids.front() != bos)) ids.insert(ids.begin(), bos);
+    if (body.boolean("add_special_tokens").value_or(true) && (ids.empty() || ids.front() != bos))
+      ids.insert(ids.begin(), bos);
   }
   Json::Array list, strings;
   const bool with_strings = body.boolean("return_token_strs").value_or(false);
@@ -46,7 +49,8 @@ void detokenize(Service& service, Call& call) {
   std::vector<text::TokenId> ids;
   for (size_t i = 0; i < list.size(); ++i) {
     const std::optional<long long> id = list[i].as_integer();
-    if (!id || *id < 0 || *id >= vocab) refuse_value(fmt::format("tokens[{}]", i), &list[i], fmt::format("a token id from 0 to {}", vocab - 1));
+    if (!id || *id < 0 || *id >= vocab)
+      refuse_value(fmt::format("tokens[{}]", i), &list[i], fmt::format("a token id from 0 to {}", vocab - 1));
     ids.push_back(static_cast<text::TokenId>(*id));
   }
   respond(call, Json::Object{{"prompt", service.tokenizer().decode(ids)}});

@@ -79,8 +79,9 @@ TEST(Json, RefusesWhatPythonRefuses) {
 TEST(Json, StrictRefusesWhatReadersDisagreeOn) {
   std::string many = "{";
   for (int i = 0; i < 20; ++i) many += fmt::format("\"k{}\": {}, ", i, i);
-  for (const std::string& bad : {std::string("{\"a\": 1, \"a\": 1}"), many + "\"k7\": 0}", std::string("[NaN]"), std::string("Infinity"),
-                                 std::string("-Infinity"), std::string("1e400"), std::string("\"\xff\""), std::string("\"\xed\xa0\x80\"")}) {
+  for (const std::string& bad :
+       {std::string("{\"a\": 1, \"a\": 1}"), many + "\"k7\": 0}", std::string("[NaN]"), std::string("Infinity"),
+        std::string("-Infinity"), std::string("1e400"), std::string("\"\xff\""), std::string("\"\xed\xa0\x80\"")}) {
     EXPECT_TRUE(Json::try_parse(bad)) << bad;
     expect_error(ErrorKind::invalid_data, "not valid JSON", [&] { Json::parse_strict(bad); });
   }

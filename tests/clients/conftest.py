@@ -12,7 +12,8 @@ import pytest
 
 
 class Server:
-    def __init__(self, *flags):
+    def __init__(self, *flags, tls=None):
+        self.tls = tls
         binary = os.environ["HADAL"]
         self.process = subprocess.Popen(
             [binary, "serve", "--port", "0", "--threads", "1", "--disable-log-requests", *flags],
@@ -23,16 +24,16 @@ class Server:
         def read():
             for line in self.process.stderr:
                 self.log.append(line)
-                if found := re.search(r"listening on http://127.0.0.1:(\d+)", line):
-                    self.port = int(found.group(1))
+                if found := re.search(r"listening on (https?)://127.0.0.1:(\d+)", line):
+                    self.scheme, self.port = found.group(1), int(found.group(2))
                     port.set()
 
         threading.Thread(target=read, daemon=True).start()
         assert port.wait(60), "".join(self.log)
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{self.scheme}://127.0.0.1:{self.port}"
         for _ in range(600):
             try:
-                urllib.request.urlopen(self.url + "/health", timeout=5)
+                urllib.request.urlopen(self.url + "/health", timeout=5, context=self.tls)
                 return
             except OSError:
                 time.sleep(0.1)

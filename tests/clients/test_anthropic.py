@@ -16,7 +16,7 @@ def client(server):
 
 
 def test_message_and_stream(client):
-    fields = dict(model="tiny", max_tokens=40, messages=CAPITAL, temperature=0, system="You are helpful.")
+    fields = dict(model="tiny", max_tokens=40, messages=CAPITAL, extra_body={"temperature": 0}, system="You are helpful.")
     whole = client.messages.create(**fields)
     assert "Paris" in whole.content[0].text
     assert whole.stop_reason == "end_turn"
@@ -40,7 +40,7 @@ def test_thinking(client):
 
 
 def test_tools(client):
-    fields = dict(model="tiny", max_tokens=80, messages=OSLO, tools=TOOLS, temperature=0)
+    fields = dict(model="tiny", max_tokens=80, messages=OSLO, tools=TOOLS, extra_body={"temperature": 0})
     whole = client.messages.create(**fields)
     assert whole.stop_reason == "tool_use"
     use = whole.content[-1]
@@ -63,5 +63,5 @@ def test_errors(client):
     with pytest.raises(anthropic.NotFoundError):
         client.messages.create(model="claude-9", max_tokens=5, messages=CAPITAL)
     with pytest.raises(anthropic.BadRequestError) as e:
-        client.messages.create(model="tiny", max_tokens=5, messages=CAPITAL, temperature=-1)
+        client.messages.create(model="tiny", max_tokens=5, messages=CAPITAL, extra_body={"temperature": -1})
     assert "temperature is -1" in str(e.value)

@@ -1,5 +1,9 @@
 """/metrics is read by Prometheus' own parser."""
 
+import json
+import pathlib
+import re
+
 from prometheus_client.parser import text_string_to_metric_families
 
 
@@ -13,3 +17,11 @@ def test_metrics_parse(server):
             buckets = [s.value for s in family.samples if s.name.endswith("_bucket")]
             assert buckets == sorted(buckets)
             assert buckets[-1] == next(s.value for s in family.samples if s.name.endswith("_count"))
+
+
+def test_dashboard_asks_for_what_there_is(server):
+    dashboard = json.loads((pathlib.Path(__file__).parents[2] / "docs/grafana-dashboard.json").read_text())
+    names = {s.name for f in text_string_to_metric_families(server.metrics()) for s in f.samples}
+    asked = [name for panel in dashboard["panels"] for target in panel["targets"] for name in re.findall(r"(?:vllm|hadal):\w+", target["expr"])]
+    assert len(asked) > 15
+    assert set(asked) <= names

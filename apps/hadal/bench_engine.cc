@@ -1,0 +1,104 @@
+// hadal bench engine: the load of `hadal bench serve` without a server, to see what HTTP costs.
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include "base/error.h"
+#include "bench_load.h"
+#include "hadal/engine.h"
+#include "model_options.h"
+#include "text/prompt_v41.h"
+
+namespace hadal {
+namespace {
+
+struct EngineLoad {
+  ModelOptions model;
+  EngineOptions engine;
+  int requests = 100, concurrency = 8, warm_up = 4;
+  int prompt_words = 64, max_tokens = 64;
+  double temperature = 1;
+  uint64_t seed = 1;
+};
+
+void run(EngineLoad& o) {
+  o.engine.model = find_model(o.model.path);
+  o.engine.backend = o.model.backend;
+  o.engine.numerics = o.model.numerics;
+  o.engine.threads = o.model.threads;
+  o.engine.max_requests = o.concurrency;
+  const text::Tokenizer tokenizer = text::Tokenizer::load(o.engine.model);
+  Engine engine(o.engine);
+
+  std::mutex mutex;
+  std::condition_variable ended;
+  int running = 0;
+  int64_t tokens = 0;
+  std::string error;
+  const auto work = [&](int count, int first) {
+    for (int i = 0; i < count; ++i) {
+      Request r;
+      r.prompt = {tokenizer.control(text::v41::bos)};
+      const std::vector<text::TokenId> prompt =
+          tokenizer.encode_with_special(load_prompt(o.seed, first + i, o.prompt_words));
+      r.prompt.insert(r.prompt.end(), prompt.begin(), prompt.end());
+      r.max_tokens = o.max_tokens;
+      r.ignore_eos = true;
+      r.sampling.temperature = o.temperature;
+      r.sampling.seed = static_cast<uint64_t>(first + i);
+      std::unique_lock lock(mutex);
+      ended.wait(lock, [&] { return running < o.concurrency; });
+      ++running;
+      lock.unlock();
+      engine.submit(std::move(r), [&](const Event& event) {
+        if (!event.finished) return;
+        const std::lock_guard guard(mutex);
+        --running;
+        tokens += event.usage.generated_tokens;
+        if (event.reason == FinishReason::error) error = event.error;
+        ended.notify_all();
+      });
+    }
+    std::unique_lock lock(mutex);
+    ended.wait(lock, [&] { return running == 0; });
+  };
+  if (o.warm_up > 0) work(o.warm_up, 1'000'000'000);
+  tokens = 0;
+  const double start = seconds_now(), cpu = process_seconds();
+  work(o.requests, 0);
+  const double seconds = seconds_now() - start;
+  if (!error.empty()) fail(ErrorKind::internal, "{}", error);
+  fmt::print("{} requests, {:.2f} s: {:.1f} tokens/s, {} tokens; {:.2f} s of CPU\n", o.requests, seconds,
+             static_cast<double>(tokens) / seconds, tokens, process_seconds() - cpu);
+}
+
+}  // namespace
+
+void add_bench_engine(CLI::App& bench) {
+  auto o = std::make_shared<EngineLoad>();
+  CLI::App* c =
+      bench.add_subcommand("engine", "The load of bench serve without a server between: what the engine alone does");
+  o->model.add_to(*c, false);
+  c->add_option("--requests", o->requests, "How many requests")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  c->add_option("--concurrency", o->concurrency, "Requests at once")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  c->add_option("--warm-up", o->warm_up, "Requests before that are not counted")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  c->add_option("--prompt-words", o->prompt_words, "Words of a prompt")
+      ->check(CLI::Range(2, 1'000'000))
+      ->capture_default_str();
+  c->add_option("--max-tokens", o->max_tokens, "Tokens of each answer")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  c->add_option("--temperature", o->temperature, "Sampling temperature")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  c->add_option("--seed", o->seed, "Other prompts")->capture_default_str();
+  c->callback([o] { run(*o); });
+}
+
+}  // namespace hadal
