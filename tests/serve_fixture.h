@@ -64,6 +64,8 @@ inline TestServer& shared_server() {
 // A walk into a JSON value: at(answer, "choices", 0, "message", "content").
 inline const Json& at(const Json& value) { return value; }
 template <typename... Rest>
+const Json& at(const Json& value, int index, Rest... rest);
+template <typename... Rest>
 const Json& at(const Json& value, const char* key, Rest... rest) {
   const Json* member = value.find(key);
   if (member == nullptr) throw std::runtime_error(fmt::format("no \"{}\" in {}", key, value.dump().substr(0, 400)));
