@@ -325,6 +325,7 @@ void client_loop(int port, uint64_t seed, std::atomic<int64_t>& left, std::atomi
 int fuzz(int64_t requests, uint64_t seed, int connections) {
   ServerOptions o = test_options();
   o.engine.max_waiting = 64;
+  o.service.default_max_tokens = 16;  // where a fault hits the field's name
   const TestServer s(o);
   std::atomic<int64_t> left{requests}, good{0};
   std::atomic<int> failures{0};

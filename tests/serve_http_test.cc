@@ -243,7 +243,7 @@ TEST(ServeHttp, LoadingIsSaid) {
 
 TEST(ServeHttp, RequestIdsComeBack) {
   EXPECT_EQ(shared_server().get("/health", {{"X-Request-Id", "abc-1"}}).header("x-request-id"), "abc-1");
-  const std::string made(shared_server().get("/health", {{"X-Request-Id", "a b\x7f"}}).header("x-request-id"));
+  const std::string made(shared_server().get("/health", {{"X-Request-Id", "a b"}}).header("x-request-id"));
   EXPECT_EQ(made.size(), 16u);
 }
 

@@ -95,7 +95,7 @@ TEST_P(StreamedIsWhole, Chat) {
 INSTANTIATE_TEST_SUITE_P(
     Fields, StreamedIsWhole,
     testing::Values(R"("temperature": 0)", R"("temperature": 1.2, "logprobs": true, "top_logprobs": 3)",
-                    R"("reasoning_effort": "low")", R"("thinking": {"type": "enabled"}, "max_tokens": 12)",
+                    R"("reasoning_effort": "low")", R"("thinking": {"type": "enabled"}, "max_completion_tokens": 12)",
                     R"("stop": ["a", "Paris"], "logprobs": true)",
                     R"("stop": " the", "include_stop_str_in_output": true)",
                     R"("temperature": 0, "tools": )" + std::string(kWeather),
@@ -185,7 +185,7 @@ TEST(ServeOpenAi, Completions) {
   TestServer& server = shared_server();
   for (const char* more :
        {R"("temperature": 0)", R"("seed": 3, "logprobs": 2)", R"("seed": 4, "echo": true)", R"("seed": 5, "stop": "e")",
-        R"("prompt": [0, 17, 300])", R"("prompt": ["Once upon", "The fox"], "temperature": 0)"}) {
+        R"("prompt": [0, 17, 300], "seed": 6)", R"("prompt": ["Once upon", "The fox"], "temperature": 0)"}) {
     const std::string prompt =
         std::string(more).find("prompt") == std::string::npos ? R"("prompt": "Once upon a time", )" : "";
     const std::string body = fmt::format(R"({{"model": "another-name", {}"max_tokens": 20, {})", prompt, more);

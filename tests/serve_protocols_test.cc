@@ -183,7 +183,7 @@ TEST(ServeResponses, StoreIsBounded) {
   store.put("5", {{}, "body"});
   EXPECT_TRUE(store.get("2"));
   EXPECT_FALSE(store.get("3"));
-  store.put("large", {{}, std::string(99'000, 'x')});
+  store.put("large", {{}, std::string(99'900, 'x')});
   EXPECT_EQ(store.size(), 1u);
   store.put("too large", {{}, std::string(200'000, 'x')});
   EXPECT_FALSE(store.get("too large"));

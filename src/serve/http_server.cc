@@ -414,9 +414,8 @@ class HttpServer::Impl {
       }
     }
 
-    static std::string path_of(Parser& parser) {
-      return parser.is_header_done() ? std::string(parser.get().target()) : std::string();
-    }
+    // Empty before the first line has come.
+    static std::string path_of(Parser& parser) { return std::string(parser.get().target()); }
 
     HttpResponse bad_request(Parser& parser, const error_code& error) const {
       const HttpServerOptions& o = server_.options_;
@@ -446,7 +445,11 @@ class HttpServer::Impl {
           strand_,
           HttpAnswer::Head{keep, http_1_0_, request.method == "HEAD", request.request_id,
                            server_.options_.max_unsent_bytes},
-          [this] { output_.set(); }, server_.counters_);
+          [this] {
+            if (answer_ != nullptr && answer_->too_slow()) drop_slow_client();
+            output_.set();
+          },
+          server_.counters_);
       const std::shared_ptr<HttpAnswer> current = answer_;
       if (ended_) current->abort();
       hand_over(std::move(request), std::make_shared<HttpHandle>(current));
@@ -465,11 +468,6 @@ class HttpServer::Impl {
         if (current->is_complete() || current->is_aborted()) break;
         co_await output_.wait(Clock::time_point::max());
       }
-      if (current->too_slow()) {
-        ++server_.counters_.slow;
-        log::warn("connection {}: dropped, it did not read {} bytes of its stream", peer_,
-                  server_.options_.max_unsent_bytes);
-      }
       good = good && current->is_complete() && current->keep_alive() && !ended_;
       if (!good) current->abort();
       // The handle went without an answer: the client is told, if it is still there.
@@ -479,6 +477,15 @@ class HttpServer::Impl {
       answer_ = nullptr;
       room_.set();
       co_return good;
+    }
+
+    // At once: the coroutine that sends to it may wait for long.
+    void drop_slow_client() {
+      ++server_.counters_.slow;
+      log::warn("connection {}: dropped, it did not read {} bytes of its stream", peer_,
+                server_.options_.max_unsent_bytes);
+      error_code ignored;
+      socket_.close(ignored);
     }
 
     HttpRequest translate(http::request<http::string_body> message) {
