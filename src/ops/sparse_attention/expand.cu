@@ -35,7 +35,7 @@ __device__ __forceinline__ uint64_t query_source(const AttentionProblem& p, cons
   return packed_row(p, keys, t);
 }
 
-// The first blocks find rotations, in double; then one warp a row.
+// The first blocks find rotations, in double.
 __global__ void __launch_bounds__(32 * kWarps)
     expand_kernel(const __grid_constant__ AttentionProblem p, const __grid_constant__ ExpandedRows e,
                   int rotation_blocks) {

@@ -3,8 +3,8 @@
 // The output of a query, 64 x 512 in fp32, is half of the register file, so two warpgroups own 256 columns each. Keys come
 // in pairs of tiles of 64: warpgroup w computes the scores of tile w of a pair, both agree on the running maximum through
 // shared memory, leave their probabilities there, and add both tiles' values to their own columns. One tile serves as
-// key and as value. A third warpgroup gathers expanded rows by cp.async, half a row band at a time, as soon as its readers
-// are done.
+// key and as value. Two more warpgroups bring the keys, half a tile at a time, as soon as its readers are done: they gather
+// expanded rows by cp.async, or expand packed ones themselves.
 //
 // Tile bounds and the order of sums depend on the place in the query's list only.
 // The arrangement "two warpgroups split the output columns" is FlashMLA's (deepseek-ai/FlashMLA csrc/sm90/prefill/sparse).
@@ -431,8 +431,10 @@ MatrixAttentionPlan plan_matrix_attention(const AttentionProblem& p, int most_ke
   // Shared rows when each serves two keys on average and pages can be found.
   const int64_t rows = p.out.rows, page_rows = p.entries.page_rows;
   const bool pages = !p.has_entries || (p.entries.pages > 0 && (page_rows & (page_rows - 1)) == 0);
-  constexpr int kFewQueries = 64;  // beyond, what their own keys take no longer fits in L2
-  const bool shared = pages && 2 * layout(p, most_keys, KeySource::shared).count <= rows * most_keys;
+  constexpr int kFewQueries = 64;                 // beyond, what their own keys take no longer fits in L2
+  constexpr int64_t kMostSharedRows = 512 << 10;  // half a gigabyte of scratch
+  const int64_t count = layout(p, most_keys, KeySource::shared).count;
+  const bool shared = pages && count <= kMostSharedRows && 2 * count <= rows * most_keys;
   return plan_matrix_attention(p, most_keys,
                                shared                ? KeySource::shared
                                : rows <= kFewQueries ? KeySource::own
