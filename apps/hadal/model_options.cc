@@ -31,6 +31,13 @@ void ModelOptions::add_to(CLI::App& command, bool required) {
       ->capture_default_str();
   command.add_flag("--reload", reload,
                    "Read the checkpoint from the disk again, into huge pages: after a download, for a faster CPU");
+  add_cuda_graphs_option(command, cuda_graphs);
+}
+
+void add_cuda_graphs_option(CLI::App& command, std::string& value) {
+  command.add_option("--cuda-graphs", value, "With --device cuda, replay decode steps as CUDA graphs: on, off; the tokens are the same")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
 }
 
 void PrefillOptions::add_to(CLI::App& command) {
@@ -76,7 +83,7 @@ LoadedModel::LoadedModel(const ModelOptions& options)
     : directory(find_model(options.path)),
       backend(parse_backend(options.backend)),
       checkpoint(open_checkpoint(directory)),
-      context(make_context(backend, parse_numerics(options.numerics), options.threads)),
+      context(make_context(backend, parse_numerics(options.numerics), options.threads, options.cuda_graphs == "on")),
       model((options.reload ? checkpoint.reload() : void(),
              std::make_unique<deepseek_v41::Model>(checkpoint, *context, operators_of(backend)))) {}
 

@@ -21,10 +21,13 @@ struct ModelOptions {
   std::string numerics = "bf16";
   int threads = 0;
   bool reload = false;
+  std::string cuda_graphs = "on";
 
   // `required`: the command has no use for the embedded model.
   void add_to(CLI::App& command, bool required);
 };
+
+void add_cuda_graphs_option(CLI::App& command, std::string& value);
 
 struct PrefillOptions {
   std::string mode = "exact";

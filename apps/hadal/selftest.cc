@@ -4,6 +4,9 @@
 #include "commands.h"
 #include "engine/backend.h"
 #include "ops/testing/runner.h"
+#ifdef HADAL_HAVE_CUDA
+#include "ops/cuda/selfcheck.h"
+#endif
 
 #include <algorithm>
 #include <cstdio>
@@ -55,7 +58,27 @@ void print_list(const std::vector<OperatorCases>& operators) {
     for (const auto& test : entry.make(0)) fmt::print("{}: {}\n", entry.op, test->name());
 }
 
-void print_json(const Arguments& a, const std::vector<OperatorResult>& results) {
+struct BlockResult {
+  const char* name = nullptr;
+  std::vector<std::string> failures;
+};
+
+// What lies below the operators of a backend and shows in no case of one.
+std::vector<BlockResult> check_blocks([[maybe_unused]] Backend backend, [[maybe_unused]] Context& context) {
+#ifdef HADAL_HAVE_CUDA
+  if (backend == Backend::cuda)
+    return {{"codecs", cuda::check_codecs(CudaContext::of(context))},
+            {"row invariance", cuda::check_row_invariance(CudaContext::of(context))}};
+#endif
+  return {};
+}
+
+void print_json(const Arguments& a, const std::vector<BlockResult>& blocks,
+                const std::vector<OperatorResult>& results) {
+  json::array checks;
+  for (const BlockResult& block : blocks)
+    checks.push_back(
+        json::object{{"check", block.name}, {"failures", json::array(block.failures.begin(), block.failures.end())}});
   json::array operators;
   for (const OperatorResult& result : results) {
     json::array failures;
@@ -69,7 +92,8 @@ void print_json(const Arguments& a, const std::vector<OperatorResult>& results) 
                                      {"worst_error_over_tolerance", result.worst()},
                                      {"failures", failures}});
   }
-  const json::value out = json::object{{"device", a.device}, {"seed", a.seed}, {"operators", operators}};
+  const json::value out =
+      json::object{{"device", a.device}, {"seed", a.seed}, {"checks", checks}, {"operators", operators}};
   std::puts(json::serialize(out).c_str());
 }
 
@@ -86,8 +110,17 @@ void run(Arguments& a, bool fresh_seed) {
 
   if (!a.json)
     fmt::print("device {}, seed {}\n\n{:<18} {:>5} {:>16}\n", a.device, a.seed, "operator", "runs", "error/tolerance");
-  std::vector<OperatorResult> results;
   int64_t failed = 0, runs = 0;
+  std::vector<BlockResult> blocks;
+  if (a.op.empty()) blocks = check_blocks(backend, *device.context(Numerics::bf16));
+  for (const BlockResult& block : blocks) {
+    failed += block.failures.empty() ? 0 : 1;
+    ++runs;
+    if (a.json) continue;
+    fmt::print("{:<18} {:>22} {}\n", block.name, "", block.failures.empty() ? "pass" : "FAIL");
+    for (const std::string& failure : block.failures) fmt::print("  {}\n", failure);
+  }
+  std::vector<OperatorResult> results;
   for (const OperatorCases& entry : operators) {
     const OperatorResult& result = results.emplace_back(entry.op, run_cases(entry.make(a.seed), device));
     failed += result.failed();
@@ -99,7 +132,7 @@ void run(Arguments& a, bool fresh_seed) {
       if (!run.passed) fmt::print("  {} ({}): {}\n", run.name, to_string(run.numerics), run.message);
     std::fflush(stdout);
   }
-  if (a.json) print_json(a, results);
+  if (a.json) print_json(a, blocks, results);
   if (failed > 0)
     fail(ErrorKind::internal, "{} of {} runs failed; repeat with --device {} --seed {}", failed, runs, a.device,
          a.seed);

@@ -29,14 +29,14 @@ Numerics parse_numerics(std::string_view name) {
   fail(ErrorKind::invalid_argument, "unknown numerics '{}', expected bf16, fp32 or official", name);
 }
 
-std::unique_ptr<Context> make_context(Backend backend, Numerics numerics, int threads) {
+std::unique_ptr<Context> make_context(Backend backend, Numerics numerics, int threads, [[maybe_unused]] bool graphs) {
   switch (backend) {
     case Backend::reference: return std::make_unique<CpuContext>(numerics, 1);
     case Backend::cpu: return std::make_unique<CpuContext>(numerics, threads);
     case Backend::cuda: break;
   }
 #ifdef HADAL_HAVE_CUDA
-  return std::make_unique<CudaContext>(numerics);
+  return std::make_unique<CudaContext>(cuda::ContextOptions{.numerics = numerics, .graphs = graphs});
 #else
   fail(ErrorKind::unsupported, "this binary was built without CUDA; rebuild with the CUDA 13 toolkit, or use the cpu backend");
 #endif

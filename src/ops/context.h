@@ -4,7 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,6 +40,21 @@ struct Tensor {
   uint16_t* bf16(int64_t row = 0) const { return static_cast<uint16_t*>(data) + row * cols; }
 };
 
+// Marks in the operators' own order, for measurements.
+class TimeMarks {
+ public:
+  virtual ~TimeMarks() = default;
+  virtual void mark() = 0;
+  // Seconds from each mark to the next, once all are reached; forgets them.
+  virtual std::vector<double> seconds() = 0;
+};
+
+// Work that a backend has kept, to be given again all at once: a CUDA graph.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+};
+
 // One per engine. Step memory lives until reset(): buffers of a step stay valid for its commit.
 class Context {
  public:
@@ -47,13 +65,17 @@ class Context {
 
   Numerics numerics() const { return numerics_; }
 
+  // What computes: the card, or the instruction set and the threads.
+  virtual std::string device_name() const { return "host"; }
+
   // The element type of activations: f32 on a CPU (holding values on the bf16 grid in the bf16 modes), bf16 on a GPU.
   virtual DType activation_type() const = 0;
 
   // Step memory, uninitialised, aligned to 256 bytes.
   virtual void* allocate_step(size_t bytes) = 0;
   virtual void reset_step() = 0;
-  // Step memory allocated after mark() is given back by release(mark): scratch of one operator (see StepScratch).
+  // Step memory allocated after mark() is given back by release(mark): scratch of one operator (see StepScratch). After a
+  // replay, release(mark) goes forward to where the recorded work had ended.
   virtual size_t mark_step() = 0;
   virtual void release_step(size_t mark) = 0;
 
@@ -69,6 +91,19 @@ class Context {
   virtual void download(void* host, const void* device, size_t bytes) = 0;
   virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;
   virtual void copy_on_device(void* to, const void* from, size_t bytes) = 0;
+  // For everything that operators were given so far.
+  virtual void wait() {}
+  virtual std::unique_ptr<TimeMarks> time_marks();
+
+  // Steps of one shape give the operators the same work over the same memory. Where this is true, such work may be
+  // recorded once and replayed.
+  virtual bool can_record() const { return false; }
+  // Keeps what `work` gives the operators and does not run it. `work` may allocate step memory and touches no host array.
+  // `old`, a recording that is not needed any more, is changed into the new one where that is cheaper.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& work, std::unique_ptr<Recording> old);
+  virtual void replay(Recording& recording);
+  // Another number means that step memory has moved: what was recorded before it must not be replayed.
+  virtual uint64_t step_memory_epoch() const { return 0; }
 
   Tensor tensor(int64_t rows, int64_t cols, DType type) {
     return {allocate_step(static_cast<size_t>(rows * cols) * size_of(type)), type, rows, cols};

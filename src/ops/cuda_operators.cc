@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ops/cuda/packed_linear.h"
+#include "ops/cuda/random_values.h"
 #include "ops/experts/pack.h"
 #include "ops/operators.h"
 
@@ -25,17 +26,49 @@ size_t scale_bytes(const Weight& w) {
   return w.format == WeightFormat::mxfp4 ? static_cast<size_t>(w.n) * blocks : 0;
 }
 
-void place(CudaContext& context, Weight& w) {
-  w.data = context.place_weight(w.data, data_bytes(w));
-  if (w.scale != nullptr) w.scale = static_cast<const uint8_t*>(context.place_weight(w.scale, scale_bytes(w)));
-}
+// Where the published bytes of a weight come from.
+class Source {
+ public:
+  virtual ~Source() = default;
+  // For good, where no other layout is wanted.
+  virtual void place(CudaContext& context, Weight& w) const = 0;
+  // In step memory, until they are packed. The stream orders what the memory is used for next.
+  virtual Weight stage(CudaContext& context, Weight w) const = 0;
+};
 
-// Published bytes in step memory, until they are packed. The stream orders what the memory is used for next.
-Weight staged(CudaContext& context, Weight w) {
-  w.data = context.upload(w.data, data_bytes(w));
-  w.scale = static_cast<const uint8_t*>(context.upload(w.scale, scale_bytes(w)));
-  return w;
-}
+class HostBytes final : public Source {
+ public:
+  void place(CudaContext& context, Weight& w) const override {
+    w.data = context.place_weight(w.data, data_bytes(w));
+    if (w.scale != nullptr) w.scale = static_cast<const uint8_t*>(context.place_weight(w.scale, scale_bytes(w)));
+  }
+  Weight stage(CudaContext& context, Weight w) const override {
+    w.data = context.upload(w.data, data_bytes(w));
+    w.scale = static_cast<const uint8_t*>(context.upload(w.scale, scale_bytes(w)));
+    return w;
+  }
+};
+
+class RandomBytes final : public Source {
+ public:
+  explicit RandomBytes(const RandomValues& values) : values_(values) {}
+  void place(CudaContext& context, Weight& w) const override {
+    make(context, w, [&](size_t bytes) { return context.allocate("weights", bytes); });
+  }
+  Weight stage(CudaContext& context, Weight w) const override {
+    make(context, w, [&](size_t bytes) { return context.allocate_step(bytes); });
+    return w;
+  }
+
+ private:
+  template <typename Allocate>
+  void make(CudaContext& context, Weight& w, Allocate allocate) const {
+    w.data = allocate(data_bytes(w));
+    if (const size_t bytes = scale_bytes(w); bytes > 0) w.scale = static_cast<const uint8_t*>(allocate(bytes));
+    cuda::fill_weight(w, values_, context.stream());
+  }
+  RandomValues values_;
+};
 
 void keep_packed(Weight& w, const void* packed) {
   w.packed = packed;
@@ -55,24 +88,26 @@ void prepare_weight(Context& base, Weight& weight) {
   weight.packed = packed;
 }
 
-void load_weight(Context& base, Weight& weight) {
-  CudaContext& context = CudaContext::of(base);
-  if (!cuda::can_pack(weight)) return place(context, weight);
+void take_weight(CudaContext& context, Weight& weight, const Source& source) {
+  if (!cuda::can_pack(weight)) return source.place(context, weight);
   void* packed = context.allocate("packed weights", cuda::packed_bytes(weight));
   const StepScratch scratch(context);
-  cuda::pack_linear(context, staged(context, weight), packed);
+  cuda::pack_linear(context, source.stage(context, weight), packed);
   keep_packed(weight, packed);
 }
 
-void load_experts(Context& base, std::span<FeedForward> experts) {
-  CudaContext& context = CudaContext::of(base);
+// `source(e, part)`: of w1, w3 and w2.
+template <typename SourceOf>
+void take_experts(CudaContext& context, std::span<FeedForward> experts, const SourceOf& source) {
   // The matrix kernel takes a layer whose experts are all packed, and MXFP4 only (experts/cuda.cu).
   const auto packable = [](const FeedForward& e) {
     return e.w1.format == WeightFormat::mxfp4 && cuda::packed_feed_forward(e);
   };
   if (!std::all_of(experts.begin(), experts.end(), packable)) {
-    for (FeedForward& e : experts)
-      for (Weight* w : {&e.w1, &e.w3, &e.w2}) place(context, *w);
+    for (size_t e = 0; e < experts.size(); ++e) {
+      int part = 0;
+      for (Weight* w : {&experts[e].w1, &experts[e].w3, &experts[e].w2}) source(e, part++).place(context, *w);
+    }
     return;
   }
   if (experts.empty()) return;
@@ -81,15 +116,47 @@ void load_experts(Context& base, std::span<FeedForward> experts) {
   const size_t gate_up = align(size.gate_up), down = align(size.down);
   // One block a layer: the device allocates in units of 2 MiB.
   auto* at = static_cast<uint8_t*>(context.allocate("routed experts", (gate_up + down) * experts.size()));
-  for (FeedForward& e : experts) {
+  for (size_t i = 0; i < experts.size(); ++i) {
+    FeedForward& e = experts[i];
     const StepScratch scratch(context);
-    cuda::pack_feed_forward({staged(context, e.w1), staged(context, e.w3), staged(context, e.w2)}, at, at + gate_up,
-                            context.stream());
+    cuda::pack_feed_forward(
+        {source(i, 0).stage(context, e.w1), source(i, 1).stage(context, e.w3), source(i, 2).stage(context, e.w2)}, at,
+        at + gate_up, context.stream());
     keep_packed(e.w1, at);
     keep_packed(e.w3, at);
     keep_packed(e.w2, at + gate_up);
     at += gate_up + down;
   }
+}
+
+void load_weight(Context& base, Weight& weight) { take_weight(CudaContext::of(base), weight, HostBytes()); }
+
+void load_experts(Context& base, std::span<FeedForward> experts) {
+  take_experts(CudaContext::of(base), experts, [](size_t, int) { return HostBytes(); });
+}
+
+void random_weight(Context& base, Weight& weight, const RandomValues& values) {
+  take_weight(CudaContext::of(base), weight, RandomBytes(values));
+}
+
+void random_experts(Context& base, std::span<FeedForward> experts, const RandomValues& gate_up, const RandomValues& down) {
+  take_experts(CudaContext::of(base), experts, [&](size_t e, int part) {
+    RandomValues values = part == 2 ? down : gate_up;
+    values.seed += 3 * e + static_cast<size_t>(part);
+    return RandomBytes(values);
+  });
+}
+
+void random_table(Context& base, EngramTable& table, const RandomValues& values) {
+  CudaContext& context = CudaContext::of(base);
+  const auto codes = static_cast<size_t>(table.table_rows) * static_cast<size_t>(table.dim);
+  table.codes = static_cast<const uint8_t*>(context.allocate("Engram tables", codes));
+  table.scales = static_cast<const uint8_t*>(context.allocate("Engram tables", codes / 32));
+  cuda::fill_table(table, values, context.stream());
+}
+
+void random_rows(Context& base, RowFormat format, int dim, uint8_t* rows, int64_t count, uint64_t seed) {
+  cuda::fill_rows(format, dim, rows, count, seed, CudaContext::of(base).stream());
 }
 
 size_t weight_room(Context& base) {
@@ -105,7 +172,11 @@ const Operators& cuda_operators() {
                                       HADAL_OPERATORS(HADAL_ENTRY).prepare_weight = prepare_weight,
                                       .load_weight = load_weight,
                                       .load_experts = load_experts,
-                                      .weight_room = weight_room};
+                                      .weight_room = weight_room,
+                                      .random_weight = random_weight,
+                                      .random_experts = random_experts,
+                                      .random_table = random_table,
+                                      .random_rows = random_rows};
 #undef HADAL_ENTRY
   return operators;
 }

@@ -14,6 +14,7 @@
 #include "ops/head/head.h"
 #include "ops/hyper_connection/hyper_connection.h"
 #include "ops/indexer/indexer.h"
+#include "ops/random_values.h"
 #include "ops/router/router.h"
 #include "ops/sparse_attention/sparse_attention.h"
 
@@ -43,6 +44,12 @@ namespace cpu { HADAL_OPERATORS(HADAL_DECLARE) }        // threads and SIMD
 namespace cuda { HADAL_OPERATORS(HADAL_DECLARE) }       // Hopper
 #undef HADAL_DECLARE
 
+enum class OperatorId : uint8_t {
+#define HADAL_ID(op, Args) op,
+  HADAL_OPERATORS(HADAL_ID)
+#undef HADAL_ID
+};
+
 struct Operators {
   const char* backend = nullptr;
 #define HADAL_POINTER(op, Args) void (*op)(Context&, const Args&) = nullptr;
@@ -59,6 +66,14 @@ struct Operators {
   void (*load_experts)(Context&, std::span<FeedForward>) = nullptr;
   // Bytes of weights that still fit; null where they are read in place.
   size_t (*weight_room)(Context&) = nullptr;
+
+  // For benchmarks of models that are not at hand: the same as load_weight and load_experts with normal values made on the
+  // device from a seed, of the given formats and shapes; and the rows of an Engram table. Null: the backend has none.
+  void (*random_weight)(Context&, Weight&, const RandomValues&) = nullptr;
+  void (*random_experts)(Context&, std::span<FeedForward>, const RandomValues& gate_up, const RandomValues& down) = nullptr;
+  void (*random_table)(Context&, EngramTable&, const RandomValues&) = nullptr;
+  // Packed rows of `dim` values of size about 1, for caches that nothing has computed.
+  void (*random_rows)(Context&, RowFormat, int dim, uint8_t* rows, int64_t count, uint64_t seed) = nullptr;
 };
 
 const Operators& reference_operators();

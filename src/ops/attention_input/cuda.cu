@@ -46,8 +46,10 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
   const int rows = args.in->rows;
   HADAL_CUDA_CHECK(args.head_dim % 32 == 0 && args.rope.dim % 2 == 0 && args.rope.dim <= args.head_dim);
   HADAL_CUDA_CHECK(args.latent.cols == static_cast<int64_t>(row_bytes(RowFormat::fp8_ue8m0_32, args.head_dim)));
+  // The latents, beside the queries.
+  Scratch scratch(cuda);
+  Branch latents(cuda, rows);
   if (rows > 0) {
-    Scratch scratch(cuda);
     const Tensor kv = cuda.activations(rows, args.head_dim);
     linear(cuda, linear_args(args.x, args.wkv, kv));
     const size_t shared = sizeof(float) * static_cast<size_t>(args.head_dim) * kWarps;
@@ -57,6 +59,7 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
         static_cast<int>(args.latent.cols));
     HADAL_CUDA_LAUNCHED("window latents");
   }
+  latents.rest();
   if (args.out == nullptr || args.out->rows == 0) return;
   const int queries = args.out->rows;
   LinearArgs down = linear_args(args.x, args.wq_a, args.qr);
@@ -69,6 +72,7 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
   linear(cuda, up);
   rotate_heads_kernel<<<queries, 256, 0, cuda.stream()>>>(args.q.bf16(), args.heads, args.head_dim, args.out->position, args.rope);
   HADAL_CUDA_LAUNCHED("query rotation");
+  latents.join();
 }
 
 }  // namespace hadal::cuda

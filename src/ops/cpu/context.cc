@@ -55,6 +55,8 @@ CpuContext::CpuContext(Numerics numerics, int threads, Isa isa) : Context(numeri
   if (!cpu_supports(isa)) fail(ErrorKind::unsupported, "this CPU has no {}", to_string(isa));
 }
 
+std::string CpuContext::device_name() const { return fmt::format("{}, {} threads", to_string(isa_), pool_.size()); }
+
 CpuContext::~CpuContext() {
   for (const auto& cache : caches_) munmap(cache.data, cache.size);
 }

@@ -49,6 +49,7 @@ class CpuContext : public Context {
   explicit CpuContext(Numerics numerics, int threads = 0, Isa isa = process_isa());
   ~CpuContext() override;
 
+  std::string device_name() const override;
   DType activation_type() const override { return DType::f32; }
   void* allocate_step(size_t bytes) override { return step_.allocate(bytes); }
   void reset_step() override { step_.release(0); }

@@ -15,9 +15,49 @@ constexpr const char* kStep = "step memory";
 size_t align(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 double gib(size_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024 * 1024); }
 
+// Events on the context's stream.
+class EventMarks final : public TimeMarks {
+ public:
+  explicit EventMarks(cudaStream_t stream) : stream_(stream) {}
+  ~EventMarks() override {
+    for (cudaEvent_t event : events_) (void)cudaEventDestroy(event);
+  }
+  void mark() override {
+    if (used_ == events_.size()) {
+      events_.push_back(nullptr);
+      HADAL_CUDA(cudaEventCreate(&events_.back()));
+    }
+    HADAL_CUDA(cudaEventRecord(events_[used_++], stream_));
+  }
+  std::vector<double> seconds() override {
+    std::vector<double> spans;
+    if (used_ > 0) HADAL_CUDA(cudaEventSynchronize(events_[used_ - 1]));
+    for (size_t i = 1; i < used_; ++i) {
+      float ms = 0;
+      HADAL_CUDA(cudaEventElapsedTime(&ms, events_[i - 1], events_[i]));
+      spans.push_back(1e-3 * static_cast<double>(ms));
+    }
+    used_ = 0;
+    return spans;
+  }
+
+ private:
+  cudaStream_t stream_;
+  std::vector<cudaEvent_t> events_;
+  size_t used_ = 0;
+};
+
+class Graph final : public Recording {
+ public:
+  ~Graph() override {
+    if (exec != nullptr) (void)cudaGraphExecDestroy(exec);
+  }
+  cudaGraphExec_t exec = nullptr;
+};
+
 }  // namespace
 
-CudaContext::CudaContext(const ContextOptions& options) : Context(options.numerics) {
+CudaContext::CudaContext(const ContextOptions& options) : Context(options.numerics), graphs_(options.graphs) {
   if (options.numerics == Numerics::fp32)
     fail(ErrorKind::unsupported, "numerics fp32 is for comparisons on the CPU; the CUDA backend computes in bf16 or official");
   device_ = device_info(options.device);
@@ -28,7 +68,8 @@ CudaContext::CudaContext(const ContextOptions& options) : Context(options.numeri
   constexpr size_t kReserve = size_t{1} << 30;  // for the CUDA libraries and other users of the card
   budget_ = options.memory_budget != 0 ? options.memory_budget
                                        : device_.memory_free - std::min(device_.memory_free / 2, kReserve);
-  HADAL_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  for (cudaStream_t* stream : {&stream_, &side_stream_}) HADAL_CUDA(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
+  for (cudaEvent_t* event : {&forked_, &joined_}) HADAL_CUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
   HADAL_CUDA(cudaMallocHost(reinterpret_cast<void**>(&staging_), kStagingPart * kStagingParts));
   for (cudaEvent_t& event : staging_done_) HADAL_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   const size_t first = align(std::max(options.step_bytes, kAlignment));
@@ -38,12 +79,13 @@ CudaContext::CudaContext(const ContextOptions& options) : Context(options.numeri
 CudaContext::~CudaContext() {
   // Errors are not reported here: a destructor may run because of one.
   (void)cudaSetDevice(device_.ordinal);
-  (void)cudaStreamSynchronize(stream_);
+  for (cudaStream_t stream : {side_stream_, stream_}) (void)cudaStreamSynchronize(stream);
   for (const Block& block : blocks_) (void)cudaFree(block.data);
   for (void* memory : owned_) (void)cudaFree(memory);
   for (cudaEvent_t event : staging_done_) (void)cudaEventDestroy(event);
   (void)cudaFreeHost(staging_);
-  (void)cudaStreamDestroy(stream_);
+  for (cudaEvent_t event : {forked_, joined_}) (void)cudaEventDestroy(event);
+  for (cudaStream_t stream : {side_stream_, stream_}) (void)cudaStreamDestroy(stream);
 }
 
 CudaContext& CudaContext::of(Context& context) {
@@ -53,7 +95,78 @@ CudaContext& CudaContext::of(Context& context) {
   return *cuda;
 }
 
+std::unique_ptr<TimeMarks> CudaContext::time_marks() { return std::make_unique<EventMarks>(stream_); }
+
 void CudaContext::wait() { HADAL_CUDA(cudaStreamSynchronize(stream_)); }
+
+std::unique_ptr<Recording> CudaContext::record(const std::function<void()>& work, std::unique_ptr<Recording> old) {
+  HADAL_CHECK(!recording_);
+  HADAL_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  recording_ = true;
+  cudaGraph_t graph = nullptr;
+  try {
+    work();
+  } catch (...) {
+    recording_ = false;
+    if (cudaStreamEndCapture(stream_, &graph) == cudaSuccess && graph != nullptr) (void)cudaGraphDestroy(graph);
+    (void)cudaGetLastError();
+    throw;
+  }
+  recording_ = false;
+  HADAL_CUDA(cudaStreamEndCapture(stream_, &graph));
+  const std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, decltype(&cudaGraphDestroy)> owner(graph, cudaGraphDestroy);
+  if (auto* reused = dynamic_cast<Graph*>(old.get())) {
+    cudaGraphExecUpdateResultInfo info{};
+    if (cudaGraphExecUpdate(reused->exec, graph, &info) == cudaSuccess) return old;
+    (void)cudaGetLastError();  // another topology
+  }
+  auto recording = std::make_unique<Graph>();
+  HADAL_CUDA(cudaGraphInstantiate(&recording->exec, graph, 0));
+  HADAL_CUDA(cudaGraphUpload(recording->exec, stream_));
+  return recording;
+}
+
+void CudaContext::replay(Recording& recording) {
+  HADAL_CUDA(cudaSetDevice(device_.ordinal));
+  HADAL_CUDA(cudaGraphLaunch(dynamic_cast<Graph&>(recording).exec, stream_));
+}
+
+Branch::Branch(CudaContext& context, int rows) : context_(context), open_(rows <= kMostRows), aside_(open_) {
+  if (!open_) return;
+  HADAL_CHECK(!context.branched_);
+  HADAL_CUDA(cudaEventRecord(context.forked_, context.stream_));
+  HADAL_CUDA(cudaStreamWaitEvent(context.side_stream_, context.forked_));
+  std::swap(context.stream_, context.side_stream_);
+  context.branched_ = true;
+}
+
+void Branch::rest() {
+  if (aside_) std::swap(context_.stream_, context_.side_stream_);
+  aside_ = false;
+}
+
+void Branch::join() {
+  rest();
+  if (!open_) return;
+  open_ = false;
+  context_.branched_ = false;
+  HADAL_CUDA(cudaEventRecord(context_.joined_, context_.side_stream_));
+  HADAL_CUDA(cudaStreamWaitEvent(context_.stream_, context_.joined_));
+}
+
+// After an exception; what was given stays in order all the same.
+Branch::~Branch() {
+  try {
+    join();
+  } catch (const Error&) {  // the exception under way says more
+  }
+}
+
+const void* CudaContext::constant(const void* of, const std::function<const void*()>& make) {
+  const void*& made = constants_[of];
+  if (made == nullptr) made = make();
+  return made;
+}
 
 void* CudaContext::take(const std::string& purpose, size_t bytes) {
   if (bytes > budget_ - std::min(budget_, allocated_)) {
@@ -105,6 +218,7 @@ void CudaContext::reset_step() {
   block_ = 0;
   used_ = 0;
   if (blocks_.size() == 1) return;
+  ++epoch_;
   size_t total = 0;
   for (const Block& block : blocks_) total += block.bytes;
   wait();  // kernels of the step may still read it
@@ -117,6 +231,7 @@ void CudaContext::reset_step() {
 }
 
 void CudaContext::release_step(size_t mark) {
+  if (branched_) return;
   block_ = mark >> kMarkShift;
   used_ = mark & ((size_t{1} << kMarkShift) - 1);
 }
@@ -143,6 +258,7 @@ bool CudaContext::is_placed(const void* device) const {
 }
 
 void CudaContext::copy_to_device(void* device, const void* host, size_t bytes) {
+  HADAL_CHECK(!recording_);
   if (bytes == 0) return;
   if (bytes > kStagingPart) {
     // From pageable memory the runtime stages the copy itself and returns when `host` has been read.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ops/context.h"
@@ -19,6 +20,7 @@ struct ContextOptions {
   int device = 0;
   size_t memory_budget = 0;             // bytes this context may allocate; 0 = what is free now less 1 GiB
   size_t step_bytes = size_t{64} << 20;  // step memory to begin with; it grows to what a step needs
+  bool graphs = true;                    // steps that repeat are replayed as CUDA graphs
 };
 
 class CudaContext final : public Context {
@@ -31,13 +33,20 @@ class CudaContext final : public Context {
   static CudaContext& of(Context& context);
 
   const DeviceInfo& device() const { return device_; }
-  cudaStream_t stream() const { return stream_; }
+  cudaStream_t stream() const { return stream_; }  // inside a Branch, the side stream
   int multiprocessors() const { return device_.multiprocessors; }
-  void wait();  // for all work given so far; throws what a kernel did wrong
+  void wait() override;  // throws what a kernel did wrong
+  std::string device_name() const override { return device_.name; }
+  std::unique_ptr<TimeMarks> time_marks() override;
+  bool can_record() const override { return graphs_; }
+  std::unique_ptr<Recording> record(const std::function<void()>& work, std::unique_ptr<Recording> old) override;
+  void replay(Recording& recording) override;
+  uint64_t step_memory_epoch() const override { return epoch_; }
 
   DType activation_type() const override { return DType::bf16; }
   void* allocate_step(size_t bytes) override;
   void reset_step() override;
+  // Inside a Branch nothing is given back: its order is not the one of the other stream.
   size_t mark_step() override { return (block_ << kMarkShift) | used_; }
   void release_step(size_t mark) override;
   const void* place_weight(const void* host, size_t bytes) override;
@@ -50,6 +59,8 @@ class CudaContext final : public Context {
 
   // Device memory for the life of the context, booked under `purpose` ("weights", "caches", ...).
   void* allocate(const std::string& purpose, size_t bytes, bool zeroed = false);
+  // Device arrays made from something that does not change while the context lives: made once for each address `of`.
+  const void* constant(const void* of, const std::function<const void*()>& make);
   // Whether place_weight gave out this address: then what lies there stays as it is.
   bool is_placed(const void* device) const;
   size_t allocated() const { return allocated_; }
@@ -57,6 +68,7 @@ class CudaContext final : public Context {
   const std::map<std::string, size_t>& allocated_by_purpose() const { return by_purpose_; }
 
  private:
+  friend class Branch;
   struct Block {
     void* data = nullptr;
     size_t bytes = 0;
@@ -72,7 +84,9 @@ class CudaContext final : public Context {
   void give_back(const std::string& purpose, Block block);
 
   DeviceInfo device_;
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_ = nullptr, side_stream_ = nullptr;
+  cudaEvent_t forked_ = nullptr, joined_ = nullptr;
+  bool branched_ = false;
   size_t budget_ = 0;
   size_t allocated_ = 0;
   std::map<std::string, size_t> by_purpose_;
@@ -84,11 +98,35 @@ class CudaContext final : public Context {
   std::vector<Block> blocks_;  // step memory; more than one only until the next reset
   size_t block_ = 0;           // index into blocks_
   size_t used_ = 0;            // bytes of blocks_[block_] given out
+  uint64_t epoch_ = 0;         // how often blocks_[0] has moved
+  bool graphs_ = false;
+  bool recording_ = false;
+  std::unordered_map<const void*, const void*> constants_;
 
   char* staging_ = nullptr;
   cudaEvent_t staging_done_[kStagingParts] = {};
   int staging_part_ = 0;
   size_t staging_used_ = 0;
+};
+
+// Few rows leave most multiprocessors without work, so that two independent chains take the time of the longer one. What
+// is given between the constructor and rest() goes to the side stream; what is given between rest() and join(), to the
+// stream of everything else, beside it. Scratch of both lives until the operator's own Scratch ends, which must be the
+// outer one.
+class Branch {
+ public:
+  static constexpr int kMostRows = 128;
+  // With more rows than that there is one stream as ever.
+  Branch(CudaContext& context, int rows);
+  ~Branch();
+  Branch(const Branch&) = delete;
+  Branch& operator=(const Branch&) = delete;
+  void rest();
+  void join();
+
+ private:
+  CudaContext& context_;
+  bool open_, aside_;
 };
 
 // Typed scratch of one operator.

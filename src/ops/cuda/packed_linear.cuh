@@ -155,19 +155,26 @@ __device__ __forceinline__ void packed_consume(PackedShared<S>& s, const PackedP
       for (int i = 0; i < S::kN / 2; ++i) sum[i] = 0;
       uint32_t a[2][16];
       uint64_t* previous = nullptr;
+      mbarrier_wait(&s.full[ring.stage], ring.parity);
+      PackedRaw raw = load_packed(s.weights[ring.stage] + group * kPackedTile, thread);
+      int left = k_tiles;
       const auto step = [&](uint32_t (&operand)[16]) __attribute__((always_inline)) {
-        mbarrier_wait(&s.full[ring.stage], ring.parity);
-        decode_packed(load_packed(s.weights[ring.stage] + group * kPackedTile, thread), operand);
+        decode_packed(raw, operand);
         const uint64_t tokens = k_major_descriptor(smem_address(s.tokens[ring.stage]));
         fence_async_shared();
         wgmma_fence();
 #pragma unroll
         for (int j = 0; j < 4; ++j) Wgmma<S::kN>::rs(sum, operand + 4 * j, tokens + 2 * j, 1);
         wgmma_commit();
+        uint64_t* empty = &s.empty[ring.stage];
+        ring.advance();
+        if (--left > 0) {  // the next step's weights arrive in registers while the products run
+          mbarrier_wait(&s.full[ring.stage], ring.parity);
+          raw = load_packed(s.weights[ring.stage] + group * kPackedTile, thread);
+        }
         wgmma_wait<1>();  // the step before is done: its operands and its stage are free
         if (lane == 0 && previous != nullptr) mbarrier_arrive(previous);
-        previous = &s.empty[ring.stage];
-        ring.advance();
+        previous = empty;
       };
       int k = 0;
       for (; k + 1 < k_tiles; k += 2) {

@@ -13,13 +13,18 @@ class Store final : public ExpertStore {
  public:
   Store(std::vector<FeedForward> experts, bool partial) : experts_(std::move(experts)), partial_(partial) {}
   int count() const override { return static_cast<int>(experts_.size()); }
-  bool is_local(int expert) const override { return !partial_ || expert % 2 == 1; }
+  static bool is_local(int expert, bool partial) { return !partial || expert % 2 == 1; }
+  bool is_local(int expert) const override { return is_local(expert, partial_); }
   const FeedForward& expert(int expert) const override { return experts_[expert]; }
   void hint(const int32_t*, int) const override {}
 
  private:
   std::vector<FeedForward> experts_;
   bool partial_;
+};
+
+struct HostFeedForward {
+  HostWeight w1, w3, w2;
 };
 
 class Test final : public OperatorCase {
@@ -29,13 +34,19 @@ class Test final : public OperatorCase {
   Prepared prepare(Backend& backend) const override {
     Random random = this->random();
     const auto feed_forward = [&](WeightFormat format) {
-      return FeedForward{backend.weight(random_weight(random, format, c_.inner, c_.d, c_.gain)),
-                         backend.weight(random_weight(random, format, c_.inner, c_.d, c_.gain)),
-                         backend.weight(random_weight(random, format, c_.d, c_.inner))};
+      return HostFeedForward{random_weight(random, format, c_.inner, c_.d, c_.gain),
+                             random_weight(random, format, c_.inner, c_.d, c_.gain),
+                             random_weight(random, format, c_.d, c_.inner)};
     };
-    std::vector<FeedForward> list;
-    for (int e = 0; e < c_.experts; ++e) list.push_back(feed_forward(WeightFormat::mxfp4));
-    const auto store = std::make_shared<Store>(std::move(list), c_.partial);
+    std::vector<HostFeedForward> experts;
+    for (int e = 0; e < c_.experts; ++e) {
+      experts.push_back(feed_forward(WeightFormat::mxfp4));
+      // Whoever reads an expert that is not local gets NaN.
+      if (!Store::is_local(e, c_.partial))
+        for (HostWeight* w : {&experts.back().w1, &experts.back().w3, &experts.back().w2})
+          std::fill(w->scale.begin(), w->scale.end(), uint8_t{255});
+    }
+    const auto store = std::make_shared<Store>(place(backend, experts), c_.partial);
 
     std::vector<int32_t> ids;
     for (int r = 0; r < c_.rows; ++r) {
@@ -57,7 +68,8 @@ class Test final : public OperatorCase {
     args.ids = backend.i32(ids, c_.rows, c_.topk);
     args.weights = backend.f32(random.uniforms(int64_t{c_.rows} * c_.topk, 0.05, 1), c_.rows, c_.topk);
     args.experts = store.get();
-    args.shared = feed_forward(WeightFormat::fp8_block32);
+    const HostFeedForward shared = feed_forward(WeightFormat::fp8_block32);
+    args.shared = {backend.weight(shared.w1), backend.weight(shared.w3), backend.weight(shared.w2)};
     args.y = backend.output_activations(c_.rows, c_.d);
     return {[&backend, args, store] { backend.operators().experts(backend.context(), args); },
             [&backend, args](Outputs& out) { out["y"] = backend.download(args.y); }};
@@ -80,6 +92,18 @@ class Test final : public OperatorCase {
   }
 
  private:
+  // As a model loads them, where the backend has a layout of its own for the experts of a layer.
+  static std::vector<FeedForward> place(Backend& backend, const std::vector<HostFeedForward>& experts) {
+    const auto host = [](const HostWeight& w) { return Weight{w.format, w.n, w.k, w.data.data(), w.scale.data()}; };
+    const auto load = backend.operators().load_experts;
+    std::vector<FeedForward> list;
+    for (const HostFeedForward& e : experts)
+      list.push_back(load != nullptr ? FeedForward{host(e.w1), host(e.w3), host(e.w2)}
+                                     : FeedForward{backend.weight(e.w1), backend.weight(e.w3), backend.weight(e.w2)});
+    if (load != nullptr) load(backend.context(), list);
+    return list;
+  }
+
   ExpertsCase c_;
 };
 

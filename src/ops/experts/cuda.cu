@@ -26,6 +26,18 @@ struct Routed {
   const uint16_t* out = nullptr;
 };
 
+// A device array about the experts of a layer. Loaded weights stay where they are, so theirs is made once, and steps that
+// are recorded find it there.
+template <typename T>
+const T* about_experts(CudaContext& context, const std::vector<T>& host, const void* weights, bool loaded) {
+  if (!loaded) return context.upload(host);
+  return static_cast<const T*>(context.constant(weights, [&] {
+    void* device = context.allocate("routed experts", host.size() * sizeof(T));
+    context.copy_to_device(device, host.data(), host.size() * sizeof(T));
+    return device;
+  }));
+}
+
 Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, const uint16_t* x, int d,
                    int width, bool official) {
   const ExpertStore& store = *args.experts;
@@ -41,7 +53,8 @@ Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& ar
   GroupedArgs grouped;
   grouped.plan = row_plan(scratch.get<char>(row_plan_bytes(args.rows, args.topk, slots, store.count())), args.rows,
                           args.topk, slots, store.count());
-  grouped.weights = context.upload(packed);
+  // Experts are packed by load_experts alone, for good. The addresses of one matrix each name the two arrays.
+  grouped.weights = about_experts(context, packed, packed.front().gate_up, true);
   grouped.x = x;
   grouped.activated = scratch.get<uint16_t>(static_cast<size_t>(grouped.plan.row_capacity) * width);
   uint16_t* out = scratch.get<uint16_t>(static_cast<size_t>(grouped.plan.row_capacity) * d);
@@ -50,8 +63,8 @@ Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& ar
   grouped.width = width;
   grouped.limit = args.limit;
   grouped.round_activations = official;
-  plan_rows(grouped.plan, args.ids.i32(), args.weights.f32(), args.rows, args.topk, context.upload(slot_of), slots,
-            context.stream());
+  plan_rows(grouped.plan, args.ids.i32(), args.weights.f32(), args.rows, args.topk,
+            about_experts(context, slot_of, packed.front().down, true), slots, context.stream());
   grouped_feed_forward(grouped, context.multiprocessors(), context.stream());
   return {grouped.plan.pair_row, out};
 }
@@ -60,14 +73,16 @@ Routed run_general(CudaContext& context, Scratch& scratch, const ExpertsArgs& ar
                    int width, bool official) {
   const ExpertStore& store = *args.experts;
   std::vector<FeedForward> experts(store.count());
+  const void* first = nullptr;
   for (int e = 0; e < store.count(); ++e)
     if (store.is_local(e)) {
       experts[e] = store.expert(e);
       if (!experts[e].w1.data) fail_shape("experts", "published weight bytes where not all local experts are packed", e);
+      if (first == nullptr) first = experts[e].w1.data;
     }
   const size_t choices = static_cast<size_t>(args.rows) * args.topk;
   GeneralExpertsArgs general;
-  general.experts = context.upload(experts);
+  general.experts = about_experts(context, experts, first, context.is_placed(first));
   general.ids = args.ids.i32();
   general.weights = args.weights.f32();
   general.rows = args.rows;
@@ -110,6 +125,10 @@ void experts(Context& base, const ExpertsArgs& args) {
   const int d = static_cast<int>(args.x.cols);
   const bool official = context.numerics() == Numerics::official;
 
+  // The shared expert, beside the routed ones.
+  Branch branch(context, args.rows);
+  const uint16_t* shared = run_shared(context, scratch, args);
+  branch.rest();
   int first = 0;
   while (first < args.experts->count() && !args.experts->is_local(first)) ++first;
   Routed routed;
@@ -125,7 +144,7 @@ void experts(Context& base, const ExpertsArgs& args) {
     routed = all_packed(*args.experts) ? run_grouped(context, scratch, args, x, d, width, official)
                                        : run_general(context, scratch, args, x, d, width, official);
   }
-  const uint16_t* shared = run_shared(context, scratch, args);
+  branch.join();
   combine_rows(routed.choice_row, routed.out, shared, args.y.bf16(), args.rows, routed.choice_row ? args.topk : 0, d,
                context.stream());
 }
