@@ -1,11 +1,16 @@
 #include "state/step_plan.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/error.h"
 
 namespace hadal {
 namespace {
+
+// The width of the page table grows in steps, so that most steps have the shape of the one before: powers of two, then
+// multiples of 64 pages.
+size_t rounded_pages(size_t pages) { return pages > 64 ? (pages + 63) / 64 * 64 : std::bit_ceil(pages); }
 
 // First position that a layer takes in or puts out, for the last `rows` rows of a prompt.
 int64_t last_rows(const RequestState& state, int64_t rows) {
@@ -31,6 +36,7 @@ StepPlan::StepPlan(Context& context, const StepShape& shape, std::span<const Seg
     tokens_.insert(tokens_.end(), proposed.begin(), proposed.end());
     step_begin_.push_back(static_cast<int32_t>(tokens_.size()));
   }
+  page_stride = rounded_pages(page_stride);
   std::vector<int32_t> page_table(n * page_stride, -1);
   for (size_t s = 0; s < n; ++s)
     std::copy(requests_[s].state->pages().begin(), requests_[s].state->pages().end(),
@@ -117,6 +123,12 @@ const RowSet& StepPlan::make(const std::vector<std::vector<int32_t>>& step_rows)
   const RowSet& set = sets_.back();
   host_rows_[&set] = std::move(flat);
   return set;
+}
+
+bool StepPlan::uniform() const {
+  const auto all = [&](const RowSet* set) { return set == all_; };
+  return std::all_of(in_.begin(), in_.end(), all) && std::all_of(out_.begin(), out_.end(), all) && all(draft_) &&
+         all(logits_);
 }
 
 int StepPlan::segment_of(int32_t step_row) const {

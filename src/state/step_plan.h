@@ -48,6 +48,9 @@ class StepPlan {
   const RowSet& draft() const { return *draft_; }
   const RowSet& logits() const { return *logits_; }
 
+  // Whether every layer runs every row and every row wants logits: decode steps, also with drafts.
+  bool uniform() const;
+
   // For each row of `to`, its row in `from` (a superset); null when they are the same rows. Made when first asked for and
   // kept in step memory: do not ask for the first time inside a StepScratch.
   const int32_t* map(const RowSet& from, const RowSet& to);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "models/deepseek_v41/recorded_steps.h"
 #include "models/deepseek_v41/residual.h"
 #include "models/deepseek_v41/rope.h"
 
@@ -15,8 +16,24 @@ struct Model::Published {
   Candidates candidates;
 };
 
+namespace {
+
+std::span<const int32_t> required_token_map(const Checkpoint& checkpoint) {
+  if (!checkpoint.config().engram_layer_ids.empty() && checkpoint.engram_token_map().empty())
+    fail(ErrorKind::invalid_data,
+         "{} has Engram layers but no engram_token_map.npy, and the map cannot be derived without a tokenizer",
+         checkpoint.directory().string());
+  return checkpoint.engram_token_map();
+}
+
+}  // namespace
+
 Model::Model(const Checkpoint& checkpoint, Context& context, const Operators& operators)
-    : config_(checkpoint.config()), context_(context), op_(operators), weights_(bind_weights(checkpoint, context, operators)) {
+    : Model(checkpoint.config(), bind_weights(checkpoint, context, operators), required_token_map(checkpoint), context, operators) {}
+
+Model::Model(const V41Config& config, ModelWeights weights, std::span<const int32_t> engram_token_map, Context& context,
+             const Operators& operators)
+    : config_(config), context_(context), op_(operators), weights_(std::move(weights)), recorded_(std::make_unique<RecordedSteps>(context)) {
   const auto place = [&](const std::vector<float>& v) {
     return static_cast<const float*>(context.place_weight(v.data(), v.size() * sizeof(float)));
   };
@@ -25,14 +42,12 @@ Model::Model(const Checkpoint& checkpoint, Context& context, const Operators& op
       yarn_inverse_frequencies(config_.compress_rope_theta, config_.qk_rope_head_dim, config_.rope_scaling);
   rope_main_ = place(rope_main_host_);
   rope_compressed_ = place(rope_compressed_host_);
-  if (!config_.engram_layer_ids.empty()) {
-    if (checkpoint.engram_token_map().empty())
-      fail(ErrorKind::invalid_data,
-           "{} has Engram layers but no engram_token_map.npy, and the map cannot be derived without a tokenizer",
-           checkpoint.directory().string());
-    engram_hash_ = std::make_unique<EngramHash>(config_, checkpoint.engram_token_map());
-  }
+  if (!config_.engram_layer_ids.empty()) engram_hash_ = std::make_unique<EngramHash>(config_, engram_token_map);
 }
+
+Model::~Model() = default;
+
+int64_t Model::replays() const { return recorded_->replays(); }
 
 CacheLayout Model::cache_layout() const {
   CacheLayout layout;
@@ -71,15 +86,24 @@ void see(const Observer& observe, std::string_view what, int layer, const Tensor
 }  // namespace
 
 Step Model::forward(StepPlan& plan, const Observer& observe) {
+  // All that comes from the host is uploaded first. Engram rows depend on token ids alone.
+  const std::vector<const uint32_t*> engram_index = upload_engram_index(plan);
+  const auto run_all = [&] { return run(plan, engram_index, observe); };
+  if (!recording_ || !context_.can_record() || observe || !plan.uniform() || image_rows(plan, plan.all()) != nullptr) return run_all();
+  RecordedSteps::Key key = RecordedSteps::key(plan);
+  for (const uint32_t* index : engram_index) key.push_back(reinterpret_cast<uintptr_t>(index));
+  return recorded_->run(std::move(key), run_all);
+}
+
+Step Model::run(StepPlan& plan, std::span<const uint32_t* const> engram_rows_of, const Observer& observe) {
   const V41Config& c = config_;
   Step step;
   step.latents.resize(static_cast<size_t>(c.layers()));
   step.halves.resize(c.kv_source_layer_ids.size());
 
-  // Engram rows depend on token ids alone: request all of them first.
   std::vector<Tensor> engram_rows;
   for (size_t i = 0; i < c.engram_layer_ids.size(); ++i)
-    engram_rows.push_back(request_engram_rows(static_cast<int>(i), plan));
+    engram_rows.push_back(gather_engram_rows(static_cast<int>(i), plan, engram_rows_of[i]));
 
   Published published;
   const int n = plan.rows();
@@ -134,19 +158,28 @@ Step Model::forward(StepPlan& plan, const Observer& observe) {
   return step;
 }
 
-Tensor Model::request_engram_rows(int index, StepPlan& plan) {
-  const RowSet& rows = plan.in(config_.engram_layer_ids[static_cast<size_t>(index)]);
-  const int columns = engram_hash_->columns();
-  const EngramTable& table = weights_.engrams[static_cast<size_t>(index)].table;
-  std::vector<uint32_t> index_rows(static_cast<size_t>(rows.rows) * static_cast<size_t>(columns));
-  uint32_t* next = index_rows.data();
-  for (const int32_t r : plan.step_rows(rows)) {
-    const RequestState& state = *plan.requests()[static_cast<size_t>(plan.segment_of(r))].state;
-    engram_hash_->rows(index, state.tokens(), plan.position_of(r), config_.image_token_id, next);
-    next += columns;
+std::vector<const uint32_t*> Model::upload_engram_index(StepPlan& plan) {
+  std::vector<const uint32_t*> index;
+  for (size_t i = 0; i < config_.engram_layer_ids.size(); ++i) {
+    const RowSet& rows = plan.in(config_.engram_layer_ids[i]);
+    const auto columns = static_cast<size_t>(engram_hash_->columns());
+    std::vector<uint32_t> list(static_cast<size_t>(rows.rows) * columns);
+    uint32_t* next = list.data();
+    for (const int32_t r : plan.step_rows(rows)) {
+      const RequestState& state = *plan.requests()[static_cast<size_t>(plan.segment_of(r))].state;
+      engram_hash_->rows(static_cast<int>(i), state.tokens(), plan.position_of(r), config_.image_token_id, next);
+      next += columns;
+    }
+    index.push_back(context_.upload(list));
   }
-  const Tensor e = context_.activations(rows.rows, static_cast<int64_t>(columns) * table.dim);
-  if (rows.rows > 0) op_.engram_gather(context_, {rows.rows, columns, context_.upload(index_rows), table, e});
+  return index;
+}
+
+Tensor Model::gather_engram_rows(int index, StepPlan& plan, const uint32_t* list) {
+  const int rows = plan.in(config_.engram_layer_ids[static_cast<size_t>(index)]).rows, columns = engram_hash_->columns();
+  const EngramTable& table = weights_.engrams[static_cast<size_t>(index)].table;
+  const Tensor e = context_.activations(rows, static_cast<int64_t>(columns) * table.dim);
+  if (rows > 0) op_.engram_gather(context_, {rows, columns, list, table, e});
   return e;
 }
 
@@ -360,12 +393,27 @@ void Model::moe(const MoeWeights& w, const RowSet& rows, int topk, const uint8_t
 
 void Model::commit(StepPlan& plan, const Step& step, std::span<const int32_t> accepted) {
   HADAL_CHECK(accepted.size() == plan.requests().size());
-  const CachePools& pools = plan.requests().front().state->pools();
   const int32_t* device_accepted = context_.upload(accepted);
+  if (recording_ && context_.can_record() && plan.uniform()) {
+    RecordedSteps::Key key = RecordedSteps::key(plan);
+    key.push_back(reinterpret_cast<uintptr_t>(device_accepted));
+    for (const Tensor& latent : step.latents) key.push_back(reinterpret_cast<uintptr_t>(latent.data));
+    recorded_->run(std::move(key), [&] {
+      give_commit(plan, step, device_accepted);
+      return Step{};
+    });
+  } else {
+    give_commit(plan, step, device_accepted);
+  }
+  for (size_t s = 0; s < accepted.size(); ++s) plan.requests()[s].state->commit(accepted[s]);
+}
+
+void Model::give_commit(StepPlan& plan, const Step& step, const int32_t* accepted) {
+  const CachePools& pools = plan.requests().front().state->pools();
   for (int l = 0; l < config_.layers(); ++l) {
     const auto i = static_cast<size_t>(l);
     if (plan.in(l).rows == 0) continue;
-    CacheCommitArgs a{&plan.in(l), &plan.segments(), device_accepted, step.latents[i], pools.ring(l), {}, nullptr};
+    CacheCommitArgs a{&plan.in(l), &plan.segments(), accepted, step.latents[i], pools.ring(l), {}, nullptr};
     if (config_.is_kv_source(l) && config_.ratio(l) > 1) {
       const int owner = index_of(config_.kv_source_layer_ids, l);
       a.ab = step.halves[static_cast<size_t>(owner)];
@@ -374,9 +422,8 @@ void Model::commit(StepPlan& plan, const Step& step, std::span<const int32_t> ac
     op_.cache_commit(context_, a);
   }
   for (size_t s = 0; s < step.draft_latents.size(); ++s)
-    op_.cache_commit(context_, {&plan.draft(), &plan.segments(), device_accepted, step.draft_latents[s],
+    op_.cache_commit(context_, {&plan.draft(), &plan.segments(), accepted, step.draft_latents[s],
                                 pools.draft_ring(static_cast<int>(s)), {}, nullptr});
-  for (size_t s = 0; s < accepted.size(); ++s) plan.requests()[s].state->commit(accepted[s]);
 }
 
 }  // namespace hadal::deepseek_v41

@@ -16,6 +16,7 @@
 namespace hadal::deepseek_v41 {
 
 class Residual;
+class RecordedSteps;
 
 // Sees intermediate values, for tests and tools: (what, layer, value). Values are those of the rows the layer runs.
 using Observer = std::function<void(std::string_view what, int layer, const Tensor& value)>;
@@ -39,6 +40,10 @@ class Model {
  public:
   // The checkpoint must outlive the model.
   Model(const Checkpoint& checkpoint, Context& context, const Operators& operators);
+  // Weights from elsewhere. `engram_token_map`: one entry per vocabulary id; not read without Engram layers.
+  Model(const V41Config& config, ModelWeights weights, std::span<const int32_t> engram_token_map, Context& context,
+        const Operators& operators);
+  ~Model();
 
   const V41Config& config() const { return config_; }
   Context& context() const { return context_; }
@@ -47,6 +52,11 @@ class Model {
 
   // Runs the open proposals of the plan's requests. Nothing of their state changes except rows past their length.
   Step forward(StepPlan& plan, const Observer& observe = {});
+
+  // Decode steps of a backend that can record are recorded and replayed: the second step of a shape is recorded. Off: every
+  // step gives the operators its work anew, as watchers of operators need it.
+  void set_recording(bool on) { recording_ = on; }
+  int64_t replays() const;
 
   // Makes the first accepted[s] proposed tokens of every segment part of its request's state.
   void commit(StepPlan& plan, const Step& step, std::span<const int32_t> accepted);
@@ -65,12 +75,15 @@ class Model {
  private:
   struct Published;
 
+  Step run(StepPlan& plan, std::span<const uint32_t* const> engram_rows_of, const Observer& observe);
+  void give_commit(StepPlan& plan, const Step& step, const int32_t* accepted);
+  std::vector<const uint32_t*> upload_engram_index(StepPlan& plan);
   void attention(const BlockWeights& w, int layer, StepPlan& plan, const Tensor& x, Step& step, Published& published,
                  const Tensor& y, const Observer& observe);
   void moe(const MoeWeights& w, const RowSet& rows, int topk, const uint8_t* image, const Tensor& x, const Tensor& y,
            int layer, const Observer& observe);
   void engram(int layer, StepPlan& plan, Residual& residual, const Tensor& rows, const Observer& observe);
-  Tensor request_engram_rows(int index, StepPlan& plan);
+  Tensor gather_engram_rows(int index, StepPlan& plan, const uint32_t* rows);
   const uint8_t* image_rows(StepPlan& plan, const RowSet& rows);
   void tap(StepPlan& plan, const Residual& residual, int column, const Tensor& main_hidden);
   void condition_drafts(StepPlan& plan, const Tensor& main_hidden, Step& step, const Observer& observe);
@@ -84,6 +97,8 @@ class Model {
   const float* rope_main_ = nullptr;
   const float* rope_compressed_ = nullptr;
   std::unique_ptr<EngramHash> engram_hash_;
+  bool recording_ = true;
+  std::unique_ptr<RecordedSteps> recorded_;
 };
 
 }  // namespace hadal::deepseek_v41
