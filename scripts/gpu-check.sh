@@ -5,7 +5,8 @@
 # usage: scripts/gpu-check.sh BINARIES OUT [part...]
 #   BINARIES  folder of hadal, hadal_integration_test and (optional) hadal_ops_test
 #   OUT       folder for the logs
-#   part      selftest tests run perplexity memcheck speed; all of them in this order when none is given
+#   part      selftest tests run perplexity memcheck speed bench; all but bench in this order when none is given. bench
+#             needs 125 GiB of GPU memory; bench/record.py makes results of its logs
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=${1:?folder of the programs} out=${2:?folder for the logs}
@@ -70,6 +71,12 @@ for part in "${parts[@]}"; do
         --device cuda --ids 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17 --chunk 5 -n 4 --ignore-eos --temperature 0
       ;;
     speed) limit 120 speed bash -c speed ;;
+    bench)
+      limit 120 prefill "$bin/hadal" bench prefill --config v41-flash --emulate-rank ep4 --context 131072 --cached 126976 \
+        --tokens 4096 --steps 10 --prefill full,exact,bounded --json
+      limit 120 decode "$bin/hadal" bench decode --config v41-flash --emulate-rank ep4 --engram-rows 16000000 \
+        --context 8192,32768,131072 --batch 1,32,128 --steps 10 --json
+      ;;
     *) echo "unknown part $part" >&2; exit 2 ;;
   esac
 done

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 
@@ -37,11 +38,20 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
 void add_bench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure this machine, the kernels, and servers");
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine, the kernels, steps of a whole model, and servers");
   bench->require_subcommand(1);
   add_bench_roof(*bench);
   add_bench_kernel(*bench);
+  add_bench_prefill(*bench);
+  add_bench_decode(*bench);
   add_bench_serve(*bench);
   add_bench_engine(*bench);
 }

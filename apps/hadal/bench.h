@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/cpu_features.h"
+#include "models/deepseek_v41/cost.h"
 
 namespace hadal {
 
@@ -16,6 +17,8 @@ void add_bench_roof(CLI::App& bench);
 void add_bench_kernel(CLI::App& bench);
 void add_bench_serve(CLI::App& bench);
 void add_bench_engine(CLI::App& bench);
+void add_bench_prefill(CLI::App& bench);
+void add_bench_decode(CLI::App& bench);
 
 // "--isa": the process's instruction set, chosen before anything uses one.
 void add_isa_option(CLI::App& command, std::string& name);
@@ -37,5 +40,9 @@ class TouchedMemory {
 };
 
 double seconds_now();
+double median_of(std::vector<double> values);  // 0 of none
+
+// An H200: bf16 products in a burst, and copies, as measured (docs/performance.md).
+inline deepseek_v41::Roof h200_roof() { return {790e12, 4.3e12}; }
 
 }  // namespace hadal

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "bench.h"
 #include "checkpoint/json.h"
+#include "engine/backend.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/roof.h"
 #include "ops/testing/runner.h"
@@ -17,7 +18,7 @@ namespace {
 using cpu::Multiply;
 
 struct Arguments {
-  std::string isa, op, numerics = "bf16";
+  std::string isa, op, device = "cpu", numerics = "bf16";
   int threads = 0;
   int repeats = 9;
   std::vector<int> rows = {1, 2, 4, 8, 16, 32, 128, 512};
@@ -69,12 +70,6 @@ class Bench {
   TouchedMemory memory_;
   bool pairs_ = false;
 };
-
-Numerics parse_numerics(const std::string& name) {
-  for (const Numerics n : {Numerics::bf16, Numerics::fp32, Numerics::official})
-    if (name == to_string(n)) return n;
-  fail(ErrorKind::invalid_argument, "unknown numerics '{}': use bf16, fp32 or official", name);
-}
 
 void bench_cases(const Arguments& a, CpuContext& context, Bench& bench, std::vector<Result>& results) {
   for (const auto& entry : testing::operator_cases()) {
@@ -158,7 +153,68 @@ void print_json(const std::vector<Result>& results, Isa isa, int threads) {
   std::puts(json::serialize(out).c_str());
 }
 
+// On a device whose operators run on their own: time between marks around a call, after other memory went through the
+// caches and again right after it.
+void run_device(const Arguments& a) {
+  const Backend device = parse_backend(a.device);
+  const std::unique_ptr<Context> context = make_context(device, parse_numerics(a.numerics), a.threads);
+  const std::unique_ptr<TimeMarks> marks = context->time_marks();
+  constexpr size_t kFlush = size_t{192} << 20;
+  auto* from = static_cast<std::byte*>(context->allocate_cache(2 * kFlush));
+  std::vector<Result> results;
+  for (const auto& entry : testing::operator_cases()) {
+    if (!a.op.empty() && a.op != entry.op) continue;
+    for (const auto& test : entry.make(1)) {
+      testing::Backend backend(operators_of(device), *context);
+      const testing::Prepared prepared = test->prepare(backend);
+      Result result{entry.op, test->name()};
+      prepared.run();
+      std::vector<double> warm, cold;
+      for (int i = 0; i < a.repeats; ++i) {
+        context->copy_on_device(from + kFlush, from, kFlush);
+        for (int j = 0; j < 2; ++j) {
+          marks->mark();
+          prepared.run();
+        }
+        marks->mark();
+        const std::vector<double> seconds = marks->seconds();
+        cold.push_back(seconds[0]);
+        warm.push_back(seconds[1]);
+      }
+      result.cold = median_of(cold);
+      result.warm = median_of(warm);
+      result.bytes = test->work().bytes;
+      result.flops = test->work().flops;
+      results.push_back(std::move(result));
+      context->reset_step();
+    }
+  }
+  if (results.empty()) fail(ErrorKind::invalid_argument, "no operator is called '{}'", a.op);
+  const deepseek_v41::Roof roof = h200_roof();
+  json::array list;
+  if (!a.json)
+    fmt::print("{}; medians of {}, launches included\n\n{:<18} {:<34} {:>10} {:>10} {:>10} {:>12} {:>12}\n",
+               context->device_name(), a.repeats, "operator", "case", "cold us", "warm us", "floor us", "bytes",
+               "flops");
+  for (const Result& r : results) {
+    const double floor = roof.seconds({r.flops, r.bytes});
+    if (a.json)
+      list.push_back(json::object{{"name", r.op},
+                                  {"shape", r.name},
+                                  {"ms", 1e3 * r.cold},
+                                  {"burst_ms", 1e3 * r.warm},
+                                  {"floor_ms", 1e3 * floor},
+                                  {"bytes", r.bytes},
+                                  {"flops", r.flops}});
+    else
+      fmt::print("{:<18} {:<34.34} {:>10.1f} {:>10.1f} {:>10.2f} {:>12.3g} {:>12.3g}\n", r.op, r.name, 1e6 * r.cold,
+                 1e6 * r.warm, 1e6 * floor, r.bytes, r.flops);
+  }
+  if (a.json) std::puts(json::serialize(json::object{{"card", context->device_name()}, {"kernels", list}}).c_str());
+}
+
 void run(const Arguments& a) {
+  if (a.device != "cpu") return run_device(a);
   const Isa isa = use_isa(a.isa);
   CpuContext context(parse_numerics(a.numerics), a.threads);
   Bench bench(a, isa);
@@ -174,14 +230,16 @@ void run(const Arguments& a) {
 
 void add_bench_kernel(CLI::App& bench) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* command =
-      bench.add_subcommand("kernel", "Time of the CPU kernels, cold and warm, and their share of the roof");
+  CLI::App* command = bench.add_subcommand("kernel", "Time of the kernels, cold and warm, and their share of the roof");
   add_isa_option(*command, a->isa);
   command->add_option("--op", a->op, "One operator, or 'linear' for the release's linear layers (default: all)");
+  command->add_option("--device", a->device, "cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   command->add_option("--numerics", a->numerics, "bf16, fp32 or official")->capture_default_str();
-  command->add_option("--threads", a->threads, "Threads (default: all CPUs)")->check(CLI::PositiveNumber);
-  command->add_option("--rows", a->rows, "Row counts of the linear layers")->delimiter(',');
-  command->add_option("--repeats", a->repeats, "Runs of which the best counts")
+  command->add_option("--threads", a->threads, "CPU threads (default: all)")->check(CLI::PositiveNumber);
+  command->add_option("--rows", a->rows, "Row counts of the linear layers (cpu)")->delimiter(',');
+  command->add_option("--repeats", a->repeats, "Runs; the best counts on a CPU, the median on a GPU")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_flag("--json", a->json, "Print JSON");

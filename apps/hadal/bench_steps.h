@@ -1,0 +1,99 @@
+// Steps of a whole model, timed: what `hadal bench prefill` and `hadal bench decode` share. The model is a checkpoint, or
+// one rank of a configuration with random weights; caches hold random rows, as if a context had been read.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/json.h"
+#include "engine/backend.h"
+#include "engine/operator_watch.h"
+#include "models/deepseek_v41/cost.h"
+#include "models/deepseek_v41/model.h"
+
+namespace hadal {
+
+struct StepBenchOptions {
+  std::string model, config, rank, routing;
+  std::string device, numerics = "bf16", cuda_graphs = "on";
+  int threads = 0;
+  int layers = 0;
+  int64_t engram_rows = 0;
+  uint64_t seed = 1;
+  int steps = 10;
+  int warm_up = 3;
+  bool json = false;
+
+  void add_to(CLI::App& command);
+};
+
+// What a step did, in seconds.
+struct StepTimes {
+  std::vector<double> steps;  // each from its tokens on the host to the committed state
+  int64_t tokens = 0;         // of one step
+  struct StageTime {
+    double seconds = 0;  // median over the profiled steps
+    deepseek_v41::StageCost cost;
+  };
+  std::array<StageTime, deepseek_v41::kStages> stages;
+  double gaps = 0;  // of a profiled step, between operators: launches, uploads, planning
+
+  double median() const;
+};
+
+class StepBench {
+ public:
+  // Steps of measure() after the timed ones, in which every operator is timed too.
+  static constexpr int kProfiled = 3;
+
+  explicit StepBench(const StepBenchOptions& options);
+  ~StepBench();
+
+  const V41Config& config() const { return model_->config(); }
+  deepseek_v41::Model& model() { return *model_; }
+  Context& context() { return *context_; }
+
+  // Pools for `slots` requests and `pages` pages, full of random rows.
+  std::unique_ptr<CachePools> make_pools(int slots, int pages);
+  // Draws experts for steps of up to this many rows.
+  void expect_rows(int rows);
+  // Tokens of a request that has read `length` of them.
+  std::vector<int32_t> random_tokens(int64_t count);
+
+  // Times steps. `propose` opens the proposals of a step; `settle` makes the states ready for the next one, outside the time.
+  StepTimes measure(std::span<const SegmentRequest> requests, const std::function<void()>& propose,
+                    const std::function<void()>& settle);
+
+  // For the reader: what ran where, one line each.
+  std::string describe() const;
+  // The keys that every recorded result has.
+  json::object result(const StepTimes& times) const;
+  void print(const StepTimes& times) const;
+
+ private:
+  class Watch;
+
+  void load();
+  void measure_roof();
+  double run_step(std::span<const SegmentRequest> requests, const std::function<void()>& propose, StepTimes* times);
+
+  StepBenchOptions options_;
+  Backend backend_;
+  std::unique_ptr<Context> context_;
+  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<Checkpoint> checkpoint_;
+  std::unique_ptr<deepseek_v41::Model> model_;
+  std::string name_;  // of the model or the configuration
+  int ranks_ = 1;
+  deepseek_v41::CostOptions cost_;
+  deepseek_v41::Roof roof_;
+  uint64_t tokens_made_ = 0;
+};
+
+}  // namespace hadal

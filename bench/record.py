@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""Writes what `hadal bench prefill|decode --json` printed, one file a measurement, into bench/results.
+
+usage: bench/record.py PREFIX COMMIT < lines      (PREFIX: the card, as in h200)
+"""
+import json
+import pathlib
+import sys
+
+
+def name(result):
+    if result["mode"].startswith("prefill"):
+        return result["mode"].replace(" ", "-")
+    return f"decode-b{result['batch']}-{result['context'] // 1024}k"
+
+
+def rounded(value):
+    if isinstance(value, dict):
+        return {key: rounded(v) for key, v in value.items()}
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def main():
+    prefix, commit = sys.argv[1:]
+    folder = pathlib.Path(__file__).parent / "results"
+    folder.mkdir(exist_ok=True)
+    for line in sys.stdin:
+        if not line.startswith("{"):
+            continue
+        result = {"commit": commit} | rounded(json.loads(line))
+        file = folder / f"{prefix}-{name(result)}.json"
+        file.write_text(json.dumps(result, indent=1) + "\n")
+        print(file)
+
+
+if __name__ == "__main__":
+    main()
