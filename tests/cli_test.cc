@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/npy.h"
+#include "checkpoint/json.h"
 #include "golden.h"
 
 namespace hadal {
@@ -76,6 +77,27 @@ TEST(CommandLine, RunIsReproducible) {
   EXPECT_EQ(std::count(a.out.begin(), a.out.end(), ','), 11);
 }
 
+// Every stage has time and a floor below it, and the stages make up the step.
+TEST(CommandLine, BenchSplitsStepsIntoStages) {
+  for (const std::string bench : {"prefill --context 200 --tokens 64 --prefill exact", "decode --context 100 --batch 3"}) {
+    const Result r = hadal(fmt::format("bench {} {} --threads 1 --steps 2 --warm-up 1 --json", bench, golden("v41-a")));
+    ASSERT_EQ(r.status, 0) << r.err;
+    const json::value result = parse_json(r.out, "bench");
+    double sum = 0;
+    for (const auto& [name, stage] : result.at("stages").as_object()) {
+      const double ms = stage.at("ms").as_double();
+      EXPECT_GT(ms, 0) << name;
+      sum += ms;
+      if (name == "gaps") continue;
+      EXPECT_LT(stage.at("floor_ms").as_double(), ms) << name;
+    }
+    const double step = result.at("step_ms").at("median").as_double();
+    EXPECT_GT(sum, 0.1 * step);
+    EXPECT_EQ(result.at("tokens_per_step").as_int64(), bench.starts_with("prefill") ? 64 : 3);
+    EXPECT_NEAR(result.at("tokens_per_s_per_gpu").as_double() * step * 1e-3, bench.starts_with("prefill") ? 64 : 3, 1e-6);
+  }
+}
+
 struct Mistake {
   const char* arguments;  // {} stands for a golden checkpoint
   int status;
@@ -123,7 +145,14 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"run {} -p hello", 3, "no tokenizer.json"},
         Mistake{"run {} -p hello --think", 2, "--think needs --chat"},
         Mistake{"run {} -p hello --prompt-file x", 2, "give the prompt once"},
-        Mistake{"run {}", 2, "give the prompt once"}));
+        Mistake{"run {}", 2, "give the prompt once"},
+        Mistake{"bench prefill {} --context 100 --tokens 64 --cached 9", 2, "do not make a context of 100"},
+        Mistake{"bench decode {} --emulate-rank ep4", 2, "shape a --config"},
+        Mistake{"bench decode {} --context 10000000 --steps 1", 2, "the model takes"},
+        Mistake{"bench decode --config nowhere", 2, "there is no configuration 'nowhere'"},
+        Mistake{"bench decode --config v41-flash --emulate-rank 4", 2, "expected ep and a number"},
+        Mistake{"bench decode --config v41-flash --device cpu --emulate-rank ep7", 2, "cannot be divided among 7 ranks"},
+        Mistake{"bench decode --config v41-flash --device cpu", 6, "makes no random weights"}));
 
 TEST(CommandLine, PromptBeyondTheContext) {
   const Scratch scratch;

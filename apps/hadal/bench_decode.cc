@@ -74,11 +74,13 @@ void add_bench_decode(CLI::App& bench) {
   a->steps.add_to(*command);
   command->add_option("--batch", a->batches, "Requests in a step; several measure one after the other")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
   command
       ->add_option("--context", a->contexts, "Tokens that each request stands at; several measure one after the other")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->capture_default_str();
   command->callback([a] { run(*a); });

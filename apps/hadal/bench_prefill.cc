@@ -74,6 +74,7 @@ void add_bench_prefill(CLI::App& bench) {
       ->add_option("--prefill", a->modes,
                    "Rows that decoder layers run: full, exact, bounded; several measure one after the other")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::IsMember({"full", "exact", "bounded"}))
       ->capture_default_str();
   command->add_option("--tokens", a->tokens, "Tokens of the chunk")

@@ -79,7 +79,7 @@ std::vector<int32_t> draw_experts(const std::string& routing, int rows, int topk
 }  // namespace
 
 void StepBenchOptions::add_to(CLI::App& command) {
-  CLI::Option* folder = command.add_option("MODEL", model, "Folder of a checkpoint; or give --config");
+  CLI::Option* folder = command.add_option("MODEL", model, "Folder of a checkpoint; the embedded model when left out");
   command
       .add_option("--config", config,
                   "A configuration, by file or by name (v41-flash): random weights made on the device")
