@@ -359,6 +359,11 @@ void Model::moe(const MoeWeights& w, const RowSet& rows, int topk, const uint8_t
 }
 
 void Model::commit(StepPlan& plan, const Step& step, std::span<const int32_t> accepted) {
+  write_rings(plan, step, accepted);
+  for (size_t s = 0; s < accepted.size(); ++s) plan.requests()[s].state->commit(accepted[s]);
+}
+
+void Model::write_rings(StepPlan& plan, const Step& step, std::span<const int32_t> accepted) {
   HADAL_CHECK(accepted.size() == plan.requests().size());
   const CachePools& pools = plan.requests().front().state->pools();
   const int32_t* device_accepted = context_.upload(accepted);
@@ -376,7 +381,6 @@ void Model::commit(StepPlan& plan, const Step& step, std::span<const int32_t> ac
   for (size_t s = 0; s < step.draft_latents.size(); ++s)
     op_.cache_commit(context_, {&plan.draft(), &plan.segments(), device_accepted, step.draft_latents[s],
                                 pools.draft_ring(static_cast<int>(s)), {}, nullptr});
-  for (size_t s = 0; s < accepted.size(); ++s) plan.requests()[s].state->commit(accepted[s]);
 }
 
 }  // namespace hadal::deepseek_v41
