@@ -44,6 +44,7 @@ void add_bench(CLI::App& app) {
   add_bench_kernel(*bench);
   add_bench_serve(*bench);
   add_bench_engine(*bench);
+  add_bench_serve_offline(*bench);
 }
 
 }  // namespace hadal

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,8 +25,14 @@ struct EngineOptions {
   double batch_window_ms = 0;     // an idle engine waits so long for company before it starts; not when priority > 0
   bool prefix_cache = true;  // prompts continue from what earlier requests have run; pages that nobody needs hold it
   int64_t prefix_cache_mib = 512;  // host memory for its snapshots (one of the release: 2.9 MB)
-  int speculate = 0;  // most drafted tokens a step; -1: all that the draft module gives, as its confidence says
-  double draft_confidence = 0.5;  // with -1: drafts are verified while the product of confidences stays above
+  // Most drafted tokens a step, 0: none. -1: as many as give the most tokens a second; tried are every number, and as many as
+  // keep the product of the draft module's own confidences above `draft_confidence`.
+  int speculate = 0;
+  double draft_confidence = 0.5;
+  // Drafts from elsewhere than the model's draft module: given prompt and answer so far, up to `most` tokens that may follow.
+  // Wrong ones cost time and never change a token. Called from the engine's thread.
+  std::function<std::vector<int32_t>(std::span<const int32_t> tokens, int most)> drafter;
+  static constexpr int most_drafts = 16;  // a step, of a drafter
 };
 
 struct EngineStats {

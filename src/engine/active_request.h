@@ -31,8 +31,8 @@ struct Submission {
 };
 
 struct ActiveRequest {
-  ActiveRequest(std::shared_ptr<Submission> submitted, int sample_number, int32_t eos)
-      : submission(std::move(submitted)), sample(sample_number), chooser(submission->request, sample, eos) {
+  ActiveRequest(std::shared_ptr<Submission> submitted, int sample_number, int32_t eos, int64_t context)
+      : submission(std::move(submitted)), sample(sample_number), chooser(submission->request, sample, eos, context) {
     usage.prompt_tokens = prompt_size();
   }
 

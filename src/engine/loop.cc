@@ -42,15 +42,19 @@ Engine::Loop::Loop(const EngineOptions& o)
       checkpoint_(open_checkpoint(o.model)),
       context_(make_context(parse_backend(o.backend), parse_numerics(o.numerics), o.threads)),
       model_(checkpoint_, *context_, operators_of(parse_backend(o.backend))),
+      draft_rows_(o.drafter                     ? EngineOptions::most_drafts
+                  : config().draft_stages() > 0 ? config().dspark_block_size
+                                                : 0),
       pools_(*context_, model_.cache_layout(), o.max_requests, pages()),
       cache_(pools_, static_cast<size_t>(o.prefix_cache_mib) << 20),
       scheduler_(pools_, config().max_position_embeddings, o.step_tokens) {
-  const int block = config().draft_stages() > 0 ? config().dspark_block_size : 0;
+  const int block = draft_rows_;
   if (options_.speculate > block)
-    fail(ErrorKind::invalid_argument, "speculate is {}, the model drafts {} tokens a step", options_.speculate, block);
-  draft_rows_ = block;
-  stats_.drafted.assign(static_cast<size_t>(draft_rows_), 0);
-  stats_.accepted.assign(static_cast<size_t>(draft_rows_), 0);
+    fail(ErrorKind::invalid_argument, "speculate is {}, {} {} tokens a step", options_.speculate,
+         options_.drafter ? "a drafter may give" : "the model drafts", block);
+  for (int batch = 1; batch / 2 < options_.max_requests; batch *= 2) guards_.emplace_back(block);
+  stats_.drafted.assign(static_cast<size_t>(block), 0);
+  stats_.accepted.assign(static_cast<size_t>(block), 0);
   stats_.cache_tokens = scheduler_.total_pages() * pools_.layout().page_tokens;
   thread_ = std::thread([this] { run(); });
 }
@@ -102,7 +106,8 @@ RequestId Engine::Loop::submit(Request request, EventHandler handler) {
   submission->unfinished = submission->request.n;
   Requests samples;
   for (int i = 0; i < submission->request.n; ++i) {
-    samples.push_back(std::make_shared<ActiveRequest>(submission, i, config().eos_token_id));
+    samples.push_back(
+        std::make_shared<ActiveRequest>(submission, i, config().eos_token_id, config().max_position_embeddings));
     samples.back()->reserved_pages = pages;
   }
   const std::lock_guard lock(mutex_);

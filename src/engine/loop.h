@@ -7,6 +7,8 @@
 #include <unordered_map>
 
 #include "checkpoint/checkpoint.h"
+#include "engine/draft_guard.h"
+#include "engine/drafting.h"
 #include "engine/prefix_cache.h"
 #include "engine/scheduler.h"
 #include "hadal/engine.h"
@@ -46,10 +48,7 @@ class Engine::Loop {
   void publish_counts();  // with mutex_ held
 
   // ---- one step (step.cc)
-  struct Chosen {
-    std::vector<GeneratedToken> tokens;
-    int32_t rows = 0;   // how many of the proposed rows were right, the one of the last token among them
-    bool stop = false;  // the token after these ended the answer
+  struct Chosen : Verified {
     std::string error;  // the request cannot go on
   };
   void step();
@@ -59,21 +58,26 @@ class Engine::Loop {
   void keep_branches();
   // Hands the tokens over; false when the request has finished.
   bool deliver(const std::shared_ptr<ActiveRequest>& r, Chosen chosen);
-  int most_drafts(const ActiveRequest& r) const;
-  void draft(const Requests& decoding);
+  bool guarded(const ActiveRequest& r) const { return r.request().speculate < 0 && options_.speculate < 0; }
+  int most_drafts(const ActiveRequest& r) const;  // for the next step
+  void make_drafts(const Requests& decoding);
+  void observe_step(double seconds, const std::vector<int32_t>& accepted);
 
   const EngineOptions options_;
   const PrefillMode mode_;
   Checkpoint checkpoint_;
   std::unique_ptr<Context> context_;
   deepseek_v41::Model model_;
+  const int draft_rows_;  // most drafts of a step
   CachePools pools_;
   PrefixCache cache_;
   Scheduler scheduler_;
-  int draft_rows_ = 0;
 
   // The engine's thread only.
   std::vector<PlannedRows> planned_;  // of the step that runs
+  std::vector<DraftGuard> guards_;    // [floor(log2(decoding requests))]
+  int draft_choice_ = 0;              // of the guard, for the drafts of the next step
+  double draft_seconds_ = 0;          // that they took
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;

@@ -1,5 +1,6 @@
 // One step of the engine: rows in, tokens out.
 #include <algorithm>
+#include <bit>
 
 #include "base/error.h"
 #include "engine/loop.h"
@@ -7,6 +8,7 @@
 namespace hadal {
 
 void Engine::Loop::step() {
+  const Clock::time_point start = Clock::now();
   context_->reset_step();
   planned_ = scheduler_.plan();
   std::vector<SegmentRequest> segments;
@@ -21,12 +23,12 @@ void Engine::Loop::step() {
       wanted = LogitsWanted::last;
     segments.push_back({r.state.get(), wanted});
   }
-  const Clock::time_point start = Clock::now();
+  const Clock::time_point model_start = Clock::now();
   StepPlan plan(*context_, model_.step_shape(), segments);
   const deepseek_v41::Step result = model_.forward(plan);
   std::vector<float> logits(static_cast<size_t>(result.logits.rows * result.logits.cols));
   if (!logits.empty()) context_->download(logits.data(), result.logits.data, logits.size() * sizeof(float));
-  const double model_seconds = seconds(Clock::now() - start);
+  const double model_seconds = seconds(Clock::now() - model_start);
 
   const auto vocab = static_cast<size_t>(config().vocab_size);
   std::vector<int32_t> accepted;
@@ -56,7 +58,8 @@ void Engine::Loop::step() {
     if (segments[s].logits == LogitsWanted::none) continue;
     if (deliver(planned_[s].request, std::move(chosen[s]))) decoding.push_back(planned_[s].request);
   }
-  draft(decoding);
+  observe_step(seconds(Clock::now() - start), accepted);
+  make_drafts(decoding);
 }
 
 void Engine::Loop::propose(const PlannedRows& rows) {
@@ -76,26 +79,11 @@ void Engine::Loop::propose(const PlannedRows& rows) {
   state.propose(r.input().subspan(static_cast<size_t>(at), static_cast<size_t>(rows.count)));
 }
 
-// Samples row after row while the drafts are right: proposed[0] is known, proposed[1..] are drafts. One token when there was
-// no draft (then `proposed` is the known token, or empty after a prompt).
 Engine::Loop::Chosen Engine::Loop::choose(ActiveRequest& r, std::span<const int32_t> proposed,
                                           std::span<float> logits) const {
-  const auto vocab = static_cast<size_t>(config().vocab_size);
   Chosen chosen;
   try {
-    for (size_t i = 0; (i + 1) * vocab <= logits.size(); ++i) {
-      const std::span<float> row = logits.subspan(i * vocab, vocab);
-      const int32_t token = r.chooser.choose(row);
-      ++chosen.rows;
-      chosen.stop = r.chooser.ends(token);
-      if (chosen.stop) break;
-      r.chooser.push(token);
-      chosen.tokens.push_back(r.request().logprobs >= 0 ? with_logprobs(row, token, r.request().logprobs)
-                                                        : GeneratedToken{token, 0, {}});
-      if (r.chooser.generated() == r.request().max_tokens || r.chooser.position() >= config().max_position_embeddings)
-        break;
-      if (i + 1 >= proposed.size() || proposed[i + 1] != token) break;
-    }
+    verify(r.chooser, proposed, logits, static_cast<size_t>(config().vocab_size), chosen);
   } catch (const std::exception& error) { chosen.error = error.what(); }
   return chosen;
 }
@@ -147,8 +135,7 @@ bool Engine::Loop::deliver(const std::shared_ptr<ActiveRequest>& request, Chosen
       if (i < right) ++stats_.accepted[static_cast<size_t>(i)];
     }
   }
-  if (chosen.stop || r.chooser.generated() >= r.request().max_tokens ||
-      r.chooser.position() >= config().max_position_embeddings) {
+  if (chosen.stop || r.chooser.full()) {
     finish(request, chosen.stop ? FinishReason::stop : FinishReason::length, {}, std::move(chosen.tokens));
     return false;
   }
@@ -159,52 +146,49 @@ bool Engine::Loop::deliver(const std::shared_ptr<ActiveRequest>& request, Chosen
 
 int Engine::Loop::most_drafts(const ActiveRequest& r) const {
   int most = r.request().speculate >= 0 ? r.request().speculate : options_.speculate;
-  if (most < 0) most = draft_rows_;
+  if (most < 0) most = std::min(draft_choice_, draft_rows_);
   // No more than can still be wanted: the step gives one token beyond the drafts.
   return static_cast<int>(std::min<int64_t>(most, r.request().max_tokens - r.chooser.generated() - 1));
 }
 
 // Appends drafts to what the next step verifies.
-void Engine::Loop::draft(const Requests& decoding) {
-  std::vector<RequestState*> states;
-  std::vector<int32_t> anchors;
-  Requests drafting;
+void Engine::Loop::make_drafts(const Requests& decoding) {
+  const Clock::time_point start = Clock::now();
+  draft_choice_ = 0;
+  if (std::any_of(decoding.begin(), decoding.end(), [this](const auto& r) { return guarded(*r); }))
+    draft_choice_ = guards_[std::bit_width(decoding.size()) - 1].choose();
+  std::vector<DraftOrder> orders;
   int64_t pages = 0;
   for (const auto& r : decoding) {
-    if (most_drafts(*r) <= 0) continue;
-    pages += r->state->pages_to_propose(draft_rows_);
-    drafting.push_back(r);
-    states.push_back(r->state.get());
-    anchors.push_back(r->pending[0]);
-  }
-  if (drafting.empty()) return;
-  cache_.make_room(pages);
-  const deepseek_v41::Drafts drafts = model_.draft(states, anchors);
-  std::vector<float> logits(static_cast<size_t>(config().vocab_size));
-  for (size_t s = 0; s < drafting.size(); ++s) {
-    ActiveRequest& r = *drafting[s];
-    TokenChooser ahead = r.chooser;
-    const bool automatic = r.request().speculate < 0 && options_.speculate < 0;
-    double confidence = 1;
-    for (int i = 0; i < most_drafts(r); ++i) {
-      const auto row = model_.draft_logits(drafts, static_cast<int>(s) * drafts.block + i, r.pending.back());
-      if (automatic) {
-        float probability = 0;
-        context_->download(&probability, row.probability.data, sizeof probability);
-        confidence *= probability;
-        if (confidence < options_.draft_confidence) break;
+    const int most = most_drafts(*r);
+    if (most <= 0) continue;
+    if (options_.drafter) {
+      std::vector<int32_t> tokens(r->state->tokens().begin(), r->state->tokens().end());
+      tokens.push_back(r->pending.front());
+      for (const int32_t t : options_.drafter(tokens, most)) {
+        if (t < 0 || t >= config().vocab_size || static_cast<int>(r->pending.size()) > most) break;
+        r->pending.push_back(t);
       }
-      context_->download(logits.data(), row.logits.data, logits.size() * sizeof(float));
-      try {
-        const int32_t token = ahead.choose(logits);
-        if (ahead.ends(token)) break;  // the target says it itself
-        ahead.push(token);
-        r.pending.push_back(token);
-      } catch (const std::exception&) {
-        break;  // if it is not the draft's fault, the row that counts will find it
-      }
+      continue;
     }
+    pages += r->state->pages_to_propose(draft_rows_);
+    orders.push_back({r->state.get(), &r->chooser, most,
+                      guarded(*r) && draft_choice_ > draft_rows_ ? options_.draft_confidence : 0, &r->pending});
   }
+  cache_.make_room(pages);
+  draft(model_, orders);
+  draft_seconds_ = seconds(Clock::now() - start);
+}
+
+// Only steps that nothing but guarded requests took part in tell what drafts cost.
+void Engine::Loop::observe_step(double step_seconds, const std::vector<int32_t>& accepted) {
+  int64_t tokens = 0;
+  for (size_t s = 0; s < planned_.size(); ++s) {
+    if (!planned_[s].decode || !guarded(*planned_[s].request)) return;
+    tokens += accepted[s];
+  }
+  const double each = static_cast<double>(tokens) / static_cast<double>(planned_.size());
+  guards_[std::bit_width(planned_.size()) - 1].observe(draft_choice_, step_seconds + draft_seconds_, each);
 }
 
 }  // namespace hadal

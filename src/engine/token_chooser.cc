@@ -12,10 +12,11 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 }  // namespace
 
-TokenChooser::TokenChooser(const Request& request, int sample, int32_t eos)
+TokenChooser::TokenChooser(const Request& request, int sample, int32_t eos, int64_t context)
     : request_(request),
       sampling_(request.sampling),
       eos_(eos),
+      context_(context),
       prompt_(static_cast<int64_t>(request.prompt.size())),
       penalties_(has_penalties(request.sampling)) {
   sampling_.seed += static_cast<uint64_t>(sample);
@@ -27,6 +28,7 @@ TokenChooser::TokenChooser(const TokenChooser& o)
     : request_(o.request_),
       sampling_(o.sampling_),
       eos_(o.eos_),
+      context_(o.context_),
       prompt_(o.prompt_),
       generated_(o.generated_),
       penalties_(o.penalties_),
@@ -65,6 +67,8 @@ void TokenChooser::push(int32_t token) {
 }
 
 bool TokenChooser::allows(int32_t token) const { return !constraint_ || constraint_->clone()->accept(token); }
+
+bool TokenChooser::full() const { return generated_ >= request_.max_tokens || position() >= context_; }
 
 bool TokenChooser::ends(int32_t token) const {
   if (token == eos_ && !request_.ignore_eos) return true;

@@ -11,8 +11,8 @@ namespace hadal {
 
 class TokenChooser {
  public:
-  // Of sample number `sample` (include/hadal/request.h, Request::n). `request` must outlive it.
-  TokenChooser(const Request& request, int sample, int32_t eos);
+  // Of sample number `sample` (include/hadal/request.h, Request::n), in a context of so many tokens. `request` must outlive it.
+  TokenChooser(const Request& request, int sample, int32_t eos, int64_t context);
   TokenChooser(const TokenChooser& other);
   TokenChooser& operator=(const TokenChooser&) = delete;
 
@@ -24,6 +24,8 @@ class TokenChooser {
   bool allows(int32_t token) const;
 
   bool ends(int32_t token) const;  // end of sequence, or a stop token
+  bool full() const;               // max_tokens or the end of the context is reached
+  const Request& request() const { return request_; }
   int64_t generated() const { return generated_; }
   int64_t position() const { return prompt_ + generated_; }  // that the next token will take
 
@@ -31,6 +33,7 @@ class TokenChooser {
   const Request& request_;
   SamplingOptions sampling_;
   int32_t eos_;
+  int64_t context_;
   int64_t prompt_;
   int64_t generated_ = 0;
   bool penalties_;
