@@ -1,105 +1,38 @@
 // The engine: every request's tokens and log-probabilities are the same alone and in any company, with and without drafts.
-#include "hadal/engine.h"
+#include <thread>
 
-#include <future>
-#include <random>
-
-#include "golden.h"
+#include "base/error.h"
+#include "engine_support.h"
 
 namespace hadal {
 namespace {
 
-struct Answer {
-  std::vector<int32_t> tokens;
-  std::vector<float> logprobs;
-  FinishReason reason = FinishReason::error;
-  Usage usage;
-  std::string error;
-  bool operator==(const Answer& o) const { return tokens == o.tokens && logprobs == o.logprobs && reason == o.reason; }
-};
-
-// Collects events until the last. The handler shares what it writes: it may still be leaving when the waiter goes on.
-class Collector {
+// A regular language: token t may stand at place i when t % period == i % period, and the text ends after `length` of them.
+class Cycle : public Constraint {
  public:
-  EventHandler handler() {
-    return [shared = shared_](const Event& e) {
-      for (const GeneratedToken& t : e.tokens) {
-        shared->answer.tokens.push_back(t.token);
-        shared->answer.logprobs.push_back(t.logprob);
-      }
-      if (!e.finished) return;
-      shared->answer.reason = e.reason;
-      shared->answer.usage = e.usage;
-      shared->answer.error = e.error;
-      shared->done.set_value();
-    };
+  Cycle(int period, int length, int vocab, int32_t eos) : period_(period), length_(length), vocab_(vocab), eos_(eos) {}
+  std::unique_ptr<Constraint> clone() const override { return std::make_unique<Cycle>(*this); }
+  void allowed(std::span<uint64_t> allowed) const override {
+    std::fill(allowed.begin(), allowed.end(), 0);
+    for (int32_t t = 0; t < vocab_; ++t)
+      if (allows(t)) allowed[static_cast<size_t>(t) / 64] |= uint64_t{1} << (t % 64);
   }
-  const Answer& wait() {
-    if (shared_->done.get_future().wait_for(std::chrono::seconds(300)) != std::future_status::ready)
-      throw std::runtime_error("the request hangs");
-    return shared_->answer;
+  bool accept(int32_t token) override {
+    if (!allows(token)) return false;
+    ++at_;
+    return true;
   }
 
  private:
-  struct Shared {
-    Answer answer;
-    std::promise<void> done;
-  };
-  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  bool allows(int32_t t) const { return at_ == length_ ? t == eos_ : t != eos_ && t % period_ == at_ % period_; }
+  int period_, length_, vocab_;
+  int32_t eos_;
+  int at_ = 0;
 };
-
-EngineOptions options_for(const std::string& set) {
-  EngineOptions o;
-  o.model = golden_directory(set);
-  o.threads = 1;  // the number of threads changes nothing (equality_test.cc); one does not wait for a busy machine
-  return o;
-}
-
-std::vector<Request> some_requests(const std::string& set, int count) {
-  const std::vector<int32_t> ids = GoldenFile(golden_directory(set) / "logits.safetensors").i32("n300.ids");
-  std::mt19937 random(5);
-  std::vector<Request> requests;
-  for (int i = 0; i < count; ++i) {
-    Request r;
-    const auto n = static_cast<size_t>(1 + random() % 150);
-    const auto begin = static_cast<std::ptrdiff_t>(random() % (300 - n));
-    r.prompt.assign(ids.begin() + begin, ids.begin() + begin + static_cast<std::ptrdiff_t>(n));
-    r.max_tokens = 1 + static_cast<int64_t>(random() % 24);
-    r.logprobs = 0;
-    r.ignore_eos = true;
-    r.sampling.seed = random();
-    r.sampling.temperature = i % 3 == 0 ? 0.0 : 0.8;
-    if (i % 4 == 1) r.sampling.top_k = 20;
-    if (i % 4 == 2) r.sampling.top_p = 0.9;
-    if (i % 5 == 3) {
-      r.sampling.repetition_penalty = 1.2;
-      r.sampling.frequency_penalty = 0.3;
-    }
-    requests.push_back(r);
-  }
-  return requests;
-}
-
-std::vector<Answer> run_all(Engine& engine, const std::vector<Request>& requests) {
-  std::vector<std::unique_ptr<Collector>> collectors;
-  for (const Request& r : requests) {
-    collectors.push_back(std::make_unique<Collector>());
-    engine.submit(r, collectors.back()->handler());
-  }
-  std::vector<Answer> answers;
-  for (auto& c : collectors) answers.push_back(c->wait());
-  return answers;
-}
 
 TEST(Engine, SameTokensInAnyCompany) {
   const std::vector<Request> requests = some_requests("v41-a", 12);
-  std::vector<Answer> alone;
-  {
-    EngineOptions o = options_for("v41-a");
-    o.max_requests = 1;
-    Engine engine(o);
-    for (const Request& r : requests) alone.push_back(run_all(engine, {r}).front());
-  }
+  const std::vector<Answer> alone = run_alone(options_for("v41-a"), requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     EXPECT_EQ(alone[i].tokens.size(), static_cast<size_t>(requests[i].max_tokens));
     EXPECT_EQ(alone[i].reason, FinishReason::length);
@@ -117,8 +50,7 @@ TEST(Engine, SameTokensInAnyCompany) {
           ASSERT_TRUE(together[i] == alone[i]) << "request " << i << ", " << most << " at once, " << step_tokens
                                                << " rows a step, drafts " << speculate << together[i].error;
         const EngineStats stats = engine.stats();
-        EXPECT_EQ(stats.running, 0);
-        EXPECT_EQ(stats.free_cache_tokens, stats.cache_tokens);
+        expect_all_given_back(engine);
         if (speculate > 0) { EXPECT_GT(stats.drafted[0], 0); }
       }
 }
@@ -150,9 +82,7 @@ TEST(Engine, CancellationAtAnyMomentGivesEverythingBack) {
     EXPECT_FALSE(engine.cancel(ids[i])) << "a finished request is unknown";
   }
   EXPECT_GT(cancelled, 0);
-  const EngineStats stats = engine.stats();
-  EXPECT_EQ(stats.free_cache_tokens, stats.cache_tokens);
-  EXPECT_EQ(stats.waiting + stats.running, 0);
+  expect_all_given_back(engine);
 }
 
 TEST(Engine, StopsAndLimits) {
@@ -162,10 +92,12 @@ TEST(Engine, StopsAndLimits) {
   const Answer free = run_all(engine, {r}).front();
   ASSERT_EQ(free.tokens.size(), 30u);
   r.stop_tokens = {free.tokens[10]};
-  const auto first = static_cast<size_t>(std::find(free.tokens.begin(), free.tokens.end(), free.tokens[10]) - free.tokens.begin());
+  const auto first =
+      static_cast<size_t>(std::find(free.tokens.begin(), free.tokens.end(), free.tokens[10]) - free.tokens.begin());
   const Answer stopped = run_all(engine, {r}).front();
   EXPECT_EQ(stopped.reason, FinishReason::stop);
-  EXPECT_EQ(stopped.tokens, std::vector<int32_t>(free.tokens.begin(), free.tokens.begin() + static_cast<std::ptrdiff_t>(first)));
+  EXPECT_EQ(stopped.tokens,
+            std::vector<int32_t>(free.tokens.begin(), free.tokens.begin() + static_cast<std::ptrdiff_t>(first)));
   r.min_tokens = 20;
   EXPECT_GE(run_all(engine, {r}).front().tokens.size(), 20u);
   r.deadline_seconds = 1e-9;
@@ -197,10 +129,151 @@ TEST(Engine, RefusesWhatIsWrong) {
   refused([](Request& r) { r.logprobs = 21; }, "logprobs is 21");
   refused([](Request& r) { r.speculate = 6; }, "speculate is 6");
   refused([](Request& r) { r.max_tokens = 100000; }, "cache pages");
+  refused([](Request& r) { r.n = 0; }, "n is 0");
+  refused([](Request& r) { r.constraint = std::make_shared<Cycle>(2, 5, 256, 1); },
+          "ignore_eos contradicts a constraint");
   EXPECT_FALSE(engine.cancel(12345));
   // And the engine is unharmed.
   Request r = some_requests("v41-c", 1).front();
   EXPECT_EQ(run_all(engine, {r}).front().reason, FinishReason::length);
+}
+
+TEST(Engine, ConstraintsHoldWithAndWithoutDrafts) {
+  std::vector<Request> requests = some_requests("v41-a", 9);
+  int32_t eos = 0;
+  {
+    Engine engine(options_for("v41-a"));
+    eos = engine.eos_token();
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Request& r = requests[i];
+    r.ignore_eos = false;
+    r.max_tokens = 40;
+    r.constraint = std::make_shared<Cycle>(static_cast<int>(2 + i % 4), static_cast<int>(3 * i), 512, eos);
+    if (i == 8) r.min_tokens = 40;  // the text is complete before, and ends
+  }
+  const std::vector<Answer> alone = run_alone(options_for("v41-a"), requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_EQ(alone[i].tokens.size(), 3 * i) << alone[i];
+    EXPECT_EQ(alone[i].reason, FinishReason::stop);
+    for (size_t t = 0; t < alone[i].tokens.size(); ++t)
+      EXPECT_EQ(static_cast<size_t>(alone[i].tokens[t]) % (2 + i % 4), t % (2 + i % 4));
+  }
+  for (const int speculate : {0, 1, 3, 5, -1}) {
+    EngineOptions o = options_for("v41-a");
+    o.speculate = speculate;
+    o.step_tokens = 50;
+    Engine engine(o);
+    const std::vector<Answer> together = run_all(engine, requests);
+    for (size_t i = 0; i < requests.size(); ++i)
+      ASSERT_EQ(together[i], alone[i]) << "request " << i << ", drafts " << speculate;
+    expect_all_given_back(engine);
+  }
+}
+
+// A set of tokens that never changes is also what biases of -100 leave, as long as no logit lies so far below.
+TEST(Engine, ConstraintAgainstBias) {
+  std::vector<Request> masked = some_requests("v41-a", 6), biased = masked;
+  Engine engine(options_for("v41-a"));
+  for (size_t i = 0; i < masked.size(); ++i) {
+    masked[i].constraint = std::make_shared<Cycle>(1, 1 << 20, 512, engine.eos_token());
+    masked[i].ignore_eos = false;
+    biased[i].sampling.logit_bias[engine.eos_token()] = -100;
+  }
+  EXPECT_EQ(run_all(engine, masked), run_all(engine, biased));
+}
+
+TEST(Engine, SamplesAreTheRequestsOfTheirSeeds) {
+  std::vector<Request> forked = some_requests("v41-a", 5), single;
+  forked[3].prompt.resize(1);
+  for (size_t i = 0; i < forked.size(); ++i) {
+    forked[i].n = static_cast<int>(i + 1);
+    for (int k = 0; k < forked[i].n; ++k) {
+      single.push_back(forked[i]);
+      single.back().n = 1;
+      single.back().sampling.seed += static_cast<uint64_t>(k);
+    }
+  }
+  const std::vector<Answer> alone = run_alone(options_for("v41-a"), single);
+  for (const bool prefix_cache : {true, false})
+    for (const int most : {1, 3, 16})
+      for (const int speculate : {0, 5}) {
+        EngineOptions o = options_for("v41-a");
+        o.prefix_cache = prefix_cache;
+        o.max_requests = most;
+        o.step_tokens = 40;
+        o.speculate = speculate;
+        Engine engine(o);
+        const std::vector<Answer> together = run_all(engine, forked);
+        ASSERT_EQ(together.size(), alone.size());
+        int64_t prompt_tokens = 0;
+        for (size_t i = 0; i < forked.size(); ++i)
+          prompt_tokens += static_cast<int64_t>(forked[i].prompt.size()) + forked[i].n - 1;
+        for (size_t i = 0; i < alone.size(); ++i)
+          ASSERT_EQ(together[i], alone[i]) << "sample " << i << ", " << most << " at once, drafts " << speculate;
+        // The prompt is run once; each sample but the first runs its last token.
+        if (!prefix_cache) { EXPECT_EQ(engine.stats().prompt_tokens, prompt_tokens); }
+        expect_all_given_back(engine);
+      }
+}
+
+TEST(Engine, CancellingEndsAllSamples) {
+  EngineOptions o = options_for("v41-c");
+  o.max_requests = 2;
+  Engine engine(o);
+  for (const int moment : {0, 1, 5, 20}) {
+    Request r = some_requests("v41-c", 1).front();
+    r.n = 6;
+    r.max_tokens = 3000;
+    Collector collector(r.n);
+    const RequestId id = engine.submit(r, collector.handler());
+    std::this_thread::sleep_for(std::chrono::milliseconds(moment));
+    EXPECT_TRUE(engine.cancel(id));
+    for (const Answer& a : collector.wait_all()) EXPECT_EQ(a.reason, FinishReason::cancelled);
+    EXPECT_FALSE(engine.cancel(id));
+  }
+  expect_all_given_back(engine);
+}
+
+// What goes wrong in one request ends that one.
+TEST(Engine, AFailureIsOneRequestsOwn) {
+  struct Broken : Constraint {
+    std::unique_ptr<Constraint> clone() const override { return std::make_unique<Broken>(*this); }
+    void allowed(std::span<uint64_t> allowed) const override {
+      if (left == 0) throw std::runtime_error("the grammar broke");
+      std::fill(allowed.begin(), allowed.end(), ~uint64_t{0});
+    }
+    bool accept(int32_t) override { return left-- > 0; }
+    int left = 4;
+  };
+  std::vector<Request> requests = some_requests("v41-a", 6);
+  for (Request& r : requests) r.max_tokens = 20;
+  const std::vector<Answer> alone = run_alone(options_for("v41-a"), requests);
+  requests[2].constraint = std::make_shared<Broken>();
+  requests[2].ignore_eos = false;
+  requests[2].n = 3;
+  for (const int speculate : {0, 3}) {
+    EngineOptions o = options_for("v41-a");
+    o.speculate = speculate;
+    Engine engine(o);
+    std::vector<Answer> together = run_all(engine, requests);
+    for (size_t k = 2; k < 5; ++k) {
+      EXPECT_EQ(together[k].reason, FinishReason::error);
+      EXPECT_EQ(together[k].error, "the grammar broke");
+      EXPECT_EQ(together[k].tokens.size(), 4u);
+    }
+    together.erase(together.begin() + 3, together.begin() + 5);
+    for (size_t i = 0; i < requests.size(); ++i)
+      if (i != 2) { EXPECT_EQ(together[i], alone[i]) << i; }
+    // A handler that throws, too.
+    Collector other;
+    const EventHandler good = other.handler();
+    engine.submit(requests[0], [](const Event&) { throw std::runtime_error("the client is gone"); });
+    engine.submit(requests[1], good);
+    EXPECT_EQ(other.wait(), alone[1]);
+    run_all(engine, {requests[3]});
+    expect_all_given_back(engine);
+  }
 }
 
 }  // namespace

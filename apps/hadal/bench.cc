@@ -54,6 +54,7 @@ void add_bench(CLI::App& app) {
   add_bench_decode(*bench);
   add_bench_serve(*bench);
   add_bench_engine(*bench);
+  add_bench_serve_offline(*bench);
 }
 
 }  // namespace hadal

@@ -13,7 +13,7 @@
 #include "base/progress.h"
 #include "commands.h"
 #include "conversation.h"
-#include "engine/sampler.h"
+#include "engine/generation.h"
 #include "line_reader.h"
 #include "model_options.h"
 #include "prompt_cache.h"
@@ -30,6 +30,7 @@ struct ChatOptions {
   ModelOptions model;
   PrefillOptions prefill;
   std::string load, tools, history, system;
+  std::string speculate = "auto";
   int64_t context = 16384;
   std::vector<std::pair<std::string, CLI::Option*>> settings;  // by the names of chat_settings()
   CLI::Option* system_option = nullptr;
@@ -56,6 +57,7 @@ class Chat {
       : reader_(o.history),
         loaded_(o.model),
         tokenizer_(loaded_.tokenizer()),
+        speculate_(parse_speculate(o.speculate, *loaded_.model)),
         cache_(*loaded_.model, std::min(o.context, loaded_.model->config().max_position_embeddings), o.prefill.prompt()) {
     if (!o.load.empty()) load(o.load);
     // What the command line says counts more than what the file says.
@@ -263,7 +265,7 @@ class Chat {
 
     const Clock::time_point decode_start = Clock::now();
     AnswerWriter writer(tokenizer_, text::OutputParser::start_of(prompt), talk_.tools, reader_.terminal() && ::isatty(STDOUT_FILENO) != 0);
-    const auto [made, finish] = generate(std::move(read.logits), writer);
+    const auto [made, finish] = generate(ids, std::move(read.logits), writer);
     const double decode_seconds = seconds_since(decode_start);
     ChatMessage message = writer.finish(calls_made());
     const bool calls = !message.tool_calls.empty() && std::string_view(finish) == "stop";
@@ -277,19 +279,20 @@ class Chat {
     return calls;
   }
 
-  std::pair<int, const char*> generate(std::vector<float> logits, AnswerWriter& writer) {
-    const SamplingOptions& sampling = talk_.settings.sampling;
-    const int32_t eos = loaded_.model->config().eos_token_id;
+  std::pair<int, const char*> generate(const std::vector<int32_t>& ids, std::vector<float> logits, AnswerWriter& writer) {
+    Request asked;
+    asked.prompt = ids;
+    asked.sampling = talk_.settings.sampling;
+    asked.max_tokens = talk_.settings.max_tokens;
+    asked.speculate = speculate_;
+    Generation answer(cache_.request(), asked, cache_.context(), std::move(logits));
     for (int n = 0;;) {
-      const int64_t position = cache_.length();
-      const int32_t id = sample(logits, sampling, position);
-      if (id == eos) return {n, "stop"};
-      writer.push(id);
-      ++n;
+      const std::vector<int32_t> next = answer.next();
+      for (const int32_t id : next) writer.push(id);
+      n += static_cast<int>(next.size());
+      if (answer.stopped()) return {n, "stop"};
       if (LineReader::interrupted()) return {n, "interrupted"};
-      if (n == talk_.settings.max_tokens) return {n, "length"};
-      if (position + 1 >= cache_.context()) return {n, "context full"};
-      logits = cache_.decode(id);
+      if (next.empty()) return {n, n == talk_.settings.max_tokens ? "length" : "context full"};
     }
   }
 
@@ -315,6 +318,7 @@ class Chat {
   LineReader reader_;
   LoadedModel loaded_;
   text::Tokenizer tokenizer_;
+  int speculate_;
   PromptCache cache_;
   Conversation talk_;
   std::string file_;  // of the last /load or /save
@@ -332,6 +336,9 @@ void add_chat(CLI::App& app) {
   c->add_option("--tools", o->tools, "File with a list of function objects that the model may call; you give the results");
   c->add_option("--context", o->context, "Most tokens of the conversation; at most the model's context")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 30))
+      ->capture_default_str();
+  c->add_option("--speculate", o->speculate,
+                "Drafts that one step verifies: off, auto (as many as pay), or a number; the tokens are the same")
       ->capture_default_str();
   c->add_option("--history", o->history, "File that keeps the lines you typed from one chat to the next");
   const ChatSettings defaults;

@@ -18,7 +18,7 @@ class PromptCache {
   };
   // Makes the state that of exactly these tokens. When `progress` throws, the next prompt starts from the last mark.
   Prompt prefill(std::span<const int32_t> ids, const std::function<void(int64_t done)>& progress);
-  std::vector<float> decode(int32_t id) { return request_.decode(id); }
+  SingleRequest& request() { return request_; }
 
   int64_t length() { return request_.state().length(); }
   int64_t context() const { return context_; }

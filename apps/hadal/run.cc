@@ -1,4 +1,6 @@
 // hadal run: one prompt, one answer.
+#include <fmt/ranges.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -9,7 +11,7 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "commands.h"
-#include "engine/sampler.h"
+#include "engine/generation.h"
 #include "model_options.h"
 #include "text/detokenizer.h"
 #include "text/output_parser.h"
@@ -24,6 +26,7 @@ struct RunOptions {
   PrefillOptions prefill;
   SamplingOptions sampling;
   std::string prompt, prompt_file, ids, ids_file, system;
+  std::string speculate = "auto";
   bool chat = false, raw = false, thinking = false, json = false, ignore_eos = false;
   int effort = 75;
   int max_tokens = 256;
@@ -154,11 +157,22 @@ class Writer {
 
 volatile std::sig_atomic_t interrupted = 0;
 
+void print_drafts(const Generation::Stats& stats, int64_t tokens) {
+  if (stats.drafted.empty() || stats.drafted[0] == 0) return;
+  std::string shares;
+  for (size_t i = 0; i < stats.drafted.size() && stats.drafted[i] > 0; ++i)
+    shares +=
+        fmt::format(" {:.0f}%", 100.0 * static_cast<double>(stats.accepted[i]) / static_cast<double>(stats.drafted[i]));
+  fmt::print(stderr, "hadal: {:.2f} tokens a step with drafts, of which by position{} were right\n",
+             static_cast<double>(tokens - 1) / static_cast<double>(stats.steps), shares);
+}
+
 void run(const RunOptions& o) {
   validate(o.sampling);
   const int given = !o.prompt.empty() + !o.prompt_file.empty() + !o.ids.empty() + !o.ids_file.empty();
   if (given != 1)
-    fail(ErrorKind::invalid_argument, "give the prompt once: -p TEXT, --prompt-file FILE (- for standard input), --ids or --ids-file");
+    fail(ErrorKind::invalid_argument,
+         "give the prompt once: -p TEXT, --prompt-file FILE (- for standard input), --ids or --ids-file");
   const bool by_ids = !o.ids.empty() || !o.ids_file.empty();
   if (by_ids && o.chat) fail(ErrorKind::invalid_argument, "--chat needs a prompt of text, not of ids");
   if (by_ids && !o.stops.empty()) fail(ErrorKind::invalid_argument, "--stop needs a prompt of text, not of ids");
@@ -184,6 +198,9 @@ void run(const RunOptions& o) {
              loaded.describe(), to_string(prompt_options.mode), o.sampling.temperature, o.sampling.seed, ids.size(),
              load_seconds);
 
+  Request asked;
+  asked.sampling = o.sampling;
+  asked.speculate = parse_speculate(o.speculate, *loaded.model);
   const V41Config& config = loaded.model->config();
   const int64_t capacity = std::min(static_cast<int64_t>(ids.size()) + o.max_tokens, config.max_position_embeddings);
   SingleRequest request(*loaded.model, capacity);
@@ -202,24 +219,18 @@ void run(const RunOptions& o) {
   const double prefill_seconds = seconds_since(prefill_start);
 
   const Clock::time_point decode_start = Clock::now();
-  const char* finish = "length";
-  for (int n = 0; n < o.max_tokens; ++n) {
-    const int64_t position = request.state().length();
-    const int32_t id = sample(logits, o.sampling, position);
-    if (id == config.eos_token_id && !o.ignore_eos) {
-      finish = "stop";
-      break;
-    }
-    if (!writer.push(id)) {
-      finish = "stop";
-      break;
-    }
-    if (interrupted != 0) {
-      finish = "interrupted";
-      break;
-    }
-    if (n + 1 == o.max_tokens || position + 1 >= capacity) break;
-    logits = request.decode(id);
+  asked.prompt = ids;
+  asked.max_tokens = o.max_tokens;
+  asked.ignore_eos = o.ignore_eos;
+  Generation answer(request, asked, capacity, std::move(logits));
+  const char* finish = nullptr;
+  while (finish == nullptr) {
+    const std::vector<int32_t> next = answer.next();
+    if (next.empty()) finish = "length";
+    for (const int32_t id : next)
+      if (finish == nullptr && !writer.push(id)) finish = "stop";
+    if (answer.stopped()) finish = "stop";
+    if (interrupted != 0 && finish == nullptr) finish = "interrupted";
   }
   writer.finish();
   const double decode_seconds = seconds_since(decode_start);
@@ -227,16 +238,20 @@ void run(const RunOptions& o) {
   if (o.json) {
     std::string list;
     for (const int32_t id : writer.ids()) list += fmt::format("{}{}", list.empty() ? "" : ",", id);
-    std::string answer, reasoning;
-    text::append_json_string(writer.text(), answer);
+    std::string answer_text, reasoning;
+    text::append_json_string(writer.text(), answer_text);
     text::append_json_string(writer.reasoning(), reasoning);
-    fmt::print("{{\"text\":{},\"reasoning\":{},\"ids\":[{}],\"finish_reason\":\"{}\",\"prompt_tokens\":{},"
-               "\"completion_tokens\":{},\"load_s\":{:.4f},\"prefill_s\":{:.4f},\"decode_s\":{:.4f}}}\n",
-               answer, reasoning, list, finish, ids.size(), made, load_seconds, prefill_seconds, decode_seconds);
+    fmt::print(
+        "{{\"text\":{},\"reasoning\":{},\"ids\":[{}],\"finish_reason\":\"{}\",\"prompt_tokens\":{},"
+        "\"completion_tokens\":{},\"load_s\":{:.4f},\"prefill_s\":{:.4f},\"decode_s\":{:.4f},\"decode_steps\":{},"
+        "\"drafted\":[{}],\"accepted\":[{}]}}\n",
+        answer_text, reasoning, list, finish, ids.size(), made, load_seconds, prefill_seconds, decode_seconds,
+        answer.stats().steps, fmt::join(answer.stats().drafted, ","), fmt::join(answer.stats().accepted, ","));
   }
   fmt::print(stderr, "hadal: first token after {:.3f} s ({:.1f} prompt tokens/s), {} tokens at {:.1f} tokens/s, {}\n",
              prefill_seconds, static_cast<double>(ids.size()) / prefill_seconds, made,
              decode_seconds > 0 ? static_cast<double>(made) / decode_seconds : 0.0, finish);
+  print_drafts(answer.stats(), static_cast<int64_t>(made));
 }
 
 }  // namespace
@@ -253,15 +268,25 @@ void add_run(CLI::App& app) {
   c->add_flag("--raw", o->raw, "The prompt is text to continue (default)")->excludes(chat);
   c->add_option("--system", o->system, "With --chat: the system message");
   c->add_flag("--think", o->thinking, "With --chat: let the model reason first");
-  c->add_option("--effort", o->effort, "With --think: reasoning effort")->check(CLI::Range(1, 100))->capture_default_str();
-  c->add_option("-n,--max-tokens", o->max_tokens, "Most tokens to generate")->check(CLI::Range(1, 1 << 24))->capture_default_str();
+  c->add_option("--effort", o->effort, "With --think: reasoning effort")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  c->add_option("-n,--max-tokens", o->max_tokens, "Most tokens to generate")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
   c->add_option("--temperature", o->sampling.temperature, "0 = always the most likely token")->capture_default_str();
-  c->add_option("--top-p", o->sampling.top_p, "Keep the most likely tokens that hold this probability")->capture_default_str();
-  c->add_option("--top-k", o->sampling.top_k, "Keep this many of the most likely tokens; 0 = all")->capture_default_str();
-  c->add_option("--min-p", o->sampling.min_p, "Drop tokens below this share of the most likely one")->capture_default_str();
+  c->add_option("--top-p", o->sampling.top_p, "Keep the most likely tokens that hold this probability")
+      ->capture_default_str();
+  c->add_option("--top-k", o->sampling.top_k, "Keep this many of the most likely tokens; 0 = all")
+      ->capture_default_str();
+  c->add_option("--min-p", o->sampling.min_p, "Drop tokens below this share of the most likely one")
+      ->capture_default_str();
   c->add_option("--seed", o->sampling.seed, "The same seed gives the same tokens")->capture_default_str();
   c->add_option("--stop", o->stops, "Text that ends the answer; may be given several times")->expected(1)->take_all();
   c->add_flag("--ignore-eos", o->ignore_eos, "Do not stop at the end-of-sequence token");
+  c->add_option("--speculate", o->speculate,
+                "Drafts that one step verifies: off, auto (as many as pay), or a number; the tokens are the same")
+      ->capture_default_str();
   c->add_flag("--json", o->json, "Print one JSON object at the end instead of streaming");
   o->prefill.add_to(*c);
   c->callback([o] { run(*o); });

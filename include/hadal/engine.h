@@ -2,7 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,25 +14,40 @@ namespace hadal {
 
 struct EngineOptions {
   std::filesystem::path model;
-  std::string backend = "cpu";     // cpu, cuda, reference
-  std::string numerics = "bf16";   // bf16, fp32, official
-  std::string prefill = "exact";   // full, exact, bounded
-  int threads = 0;                 // CPU threads, 0: all
-  int max_requests = 16;           // running at once; others wait
-  int max_waiting = 1024;          // more are refused
-  int64_t cache_tokens = 0;        // tokens of all running requests; 0: max_requests x 4096, less when memory is short
-  int step_tokens = 512;           // rows of a step: decode rows first, then prompts in chunks
-  int speculate = 0;               // most drafted tokens a step; -1: all that the draft module gives, as its confidence says
-  double draft_confidence = 0.5;   // with -1: drafts are verified while the product of confidences stays above
+  std::string backend = "cpu";    // cpu, cuda, reference
+  std::string numerics = "bf16";  // bf16, fp32, official
+  std::string prefill = "exact";  // full, exact, bounded
+  int threads = 0;                // CPU threads, 0: all
+  int max_requests = 16;          // running at once; others wait
+  int max_waiting = 1024;         // more are refused
+  int64_t cache_tokens = 0;       // tokens of all running requests; 0: max_requests x 4096, less when memory is short
+  int step_tokens = 512;          // rows of a step: decode rows first, then prompts in chunks
+  double batch_window_ms = 0;     // an idle engine waits so long for company before it starts; not when priority > 0
+  bool prefix_cache = true;  // prompts continue from what earlier requests have run; pages that nobody needs hold it
+  int64_t prefix_cache_mib = 512;  // host memory for its snapshots (one of the release: 2.9 MB)
+  // Most drafted tokens a step, 0: none. -1: as many as give the most tokens a second; tried are every number, and as many as
+  // keep the product of the draft module's own confidences above `draft_confidence`.
+  int speculate = 0;
+  double draft_confidence = 0.5;
+  // Drafts from elsewhere than the model's draft module: given prompt and answer so far, up to `most` tokens that may follow.
+  // Wrong ones cost time and never change a token. Called from the engine's thread.
+  std::function<std::vector<int32_t>(std::span<const int32_t> tokens, int most)> drafter;
+  static constexpr int most_drafts = 16;  // a step, of a drafter
 };
 
 struct EngineStats {
-  int waiting = 0, running = 0;
-  int64_t free_cache_tokens = 0, cache_tokens = 0;
+  int waiting = 0, running = 0;     // samples
+  int64_t cache_tokens = 0;         // room in the pages
+  int64_t free_cache_tokens = 0;    // not reserved by running requests
+  int64_t unused_cache_tokens = 0;  // held by nobody, the prefix cache included
   int64_t steps = 0, prompt_tokens = 0, generated_tokens = 0;
   std::vector<int64_t> drafted, accepted;  // by draft position
-  double step_seconds = 0;                 // in the model and around it, all steps
-  double model_seconds = 0;                // in the model alone
+  int64_t preemptions = 0;
+  int64_t prefix_queries = 0, prefix_hits = 0;
+  int64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;  // prompt tokens that were looked up, that need not be run
+  int64_t snapshots = 0, snapshot_bytes = 0, evictions = 0;
+  double step_seconds = 0;   // in the model and around it, all steps
+  double model_seconds = 0;  // in the model alone
 };
 
 class Engine {
@@ -50,12 +67,14 @@ class Engine {
   bool cancel(RequestId id);
 
   EngineStats stats() const;
+  // Forgets all prefixes; returns when it is done.
+  void clear_prefix_cache();
   int64_t context_length() const;
   int vocab_size() const;
   int32_t eos_token() const;
 
  private:
-  class Loop;
+  class Loop;  // src/engine/loop.h
   std::unique_ptr<Loop> loop_;
 };
 

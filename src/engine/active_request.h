@@ -1,12 +1,13 @@
-// A request inside the engine.
+// A request inside the engine: what was submitted, and each of its samples.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <vector>
 
-#include "engine/sampler.h"
+#include "engine/token_chooser.h"
 #include "hadal/request.h"
 #include "state/request_state.h"
 
@@ -14,24 +15,50 @@ namespace hadal {
 
 using Clock = std::chrono::steady_clock;
 
-struct ActiveRequest {
+inline double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+// Shared by the samples of a request.
+struct Submission {
   RequestId id = 0;
   Request request;
   EventHandler handler;
   Clock::time_point submitted;
   std::atomic<bool> cancelled{false};
 
-  // Once admitted:
-  std::unique_ptr<RequestState> state;
-  int64_t reserved_pages = 0;
-  int64_t prefilled = 0;          // prompt tokens committed
-  std::vector<int32_t> pending;   // decoding: the last sampled token, then drafts to verify
-  TokenHistory history;
-  int64_t generated = 0;
-  Usage usage;
+  // The engine's thread only:
+  int unfinished = 0;       // samples that have not had their last event
+  bool prompt_ran = false;  // by sample 0; the others start from what it left in the prefix cache
+};
 
-  int64_t prompt_size() const { return static_cast<int64_t>(request.prompt.size()); }
-  bool decoding() const { return prefilled == prompt_size(); }
+struct ActiveRequest {
+  ActiveRequest(std::shared_ptr<Submission> submitted, int sample_number, int32_t eos, int64_t context)
+      : submission(std::move(submitted)), sample(sample_number), chooser(submission->request, sample, eos, context) {
+    usage.prompt_tokens = prompt_size();
+  }
+
+  const std::shared_ptr<Submission> submission;
+  const int sample;
+  TokenChooser chooser;
+  Usage usage;
+  int64_t reserved_pages = 0;
+  bool started = false;  // has run before, and may have been preempted since
+
+  // While it runs:
+  std::unique_ptr<RequestState> state;
+  int64_t branch = 0;            // keep a snapshot of this prefix of the prompt; 0: of none
+  std::vector<int32_t> resumed;  // after a preemption: the tokens of the lost state, which are run again
+  std::vector<int32_t> pending;  // the last sampled token, then drafts to verify
+
+  const Request& request() const { return submission->request; }
+  int64_t prompt_size() const { return static_cast<int64_t>(request().prompt.size()); }
+  // What must be in the state before decoding begins or goes on.
+  std::span<const int32_t> input() const {
+    return resumed.empty() ? std::span<const int32_t>(request().prompt) : resumed;
+  }
+  int64_t input_size() const { return static_cast<int64_t>(input().size()); }
+  bool decoding() const { return state->length() >= input_size(); }
+  // The next place in the input where a chunk must end.
+  int64_t chunk_end() const { return branch > state->length() ? branch : input_size(); }
 };
 
 }  // namespace hadal

@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/error.h"
@@ -51,8 +52,7 @@ std::vector<Scored> filtered(std::span<const float> logits, const SamplingOption
     }
     kept.resize(std::max<size_t>(1, done));
   }
-  if (o.min_p > 0)
-    std::erase_if(kept, [&](const Scored& s) { return weight(s) < o.min_p; });
+  if (o.min_p > 0) std::erase_if(kept, [&](const Scored& s) { return weight(s) < o.min_p; });
   return kept;
 }
 
@@ -70,15 +70,32 @@ void validate(const SamplingOptions& o) {
         "more than 0, at most 10");
   check(o.presence_penalty >= -2 && o.presence_penalty <= 2, "presence_penalty", o.presence_penalty, "-2 to 2");
   check(o.frequency_penalty >= -2 && o.frequency_penalty <= 2, "frequency_penalty", o.frequency_penalty, "-2 to 2");
-  for (const auto& [token, bias] : o.logit_bias) check(bias >= -100 && bias <= 100, "a logit_bias", bias, "-100 to 100");
+  for (const auto& [token, bias] : o.logit_bias)
+    check(bias >= -100 && bias <= 100, "a logit_bias", bias, "-100 to 100");
 }
 
-double gumbel_noise(uint64_t seed, int64_t position, int32_t token) {
-  uint64_t bits = scramble(seed);
-  bits = scramble(bits ^ static_cast<uint64_t>(position));
-  bits = scramble(bits ^ static_cast<uint64_t>(static_cast<uint32_t>(token)));
+namespace {
+
+uint64_t noise_row(uint64_t seed, int64_t position) {
+  return scramble(scramble(seed) ^ static_cast<uint64_t>(position));
+}
+uint64_t noise_bits(uint64_t row, int32_t token) {
+  return scramble(row ^ static_cast<uint64_t>(static_cast<uint32_t>(token)));
+}
+
+double gumbel(uint64_t bits) {
   const double uniform = (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;  // in (0, 1)
   return -std::log(-std::log(uniform));
+}
+
+// No less than gumbel(bits), at a fraction of its cost. With k leading ones 1 - uniform is more than 2^-(k+2), and
+// -log(uniform) no less than that.
+double gumbel_bound(uint64_t bits) { return 0.6931471806 * (std::countl_one(bits) + 2); }
+
+}  // namespace
+
+double gumbel_noise(uint64_t seed, int64_t position, int32_t token) {
+  return gumbel(noise_bits(noise_row(seed, position), token));
 }
 
 int32_t arg_max(std::span<const float> logits) {
@@ -93,15 +110,27 @@ int32_t arg_max(std::span<const float> logits) {
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, int64_t position) {
   const int32_t most_likely = arg_max(logits);
   if (options.temperature == 0) return most_likely;
-  int32_t chosen = -1;
-  double best = 0;
-  for (const Scored& s : filtered(logits, options)) {
-    const double value =
-        static_cast<double>(s.logit) / options.temperature + gumbel_noise(options.seed, position, s.token);
-    if (chosen < 0 || value > best || (value == best && s.token < chosen)) {
-      chosen = s.token;
-      best = value;
+  const uint64_t row = noise_row(options.seed, position);
+  const auto value = [&](int32_t token) {
+    return static_cast<double>(logits[static_cast<size_t>(token)]) / options.temperature +
+           gumbel(noise_bits(row, token));
+  };
+  // No filter drops the most likely token, so the search begins with it; most others cannot win whatever their noise is.
+  int32_t chosen = most_likely;
+  double best = value(most_likely);
+  const auto consider = [&](float logit, int32_t token) {
+    const uint64_t bits = noise_bits(row, token);
+    if (static_cast<double>(logit) / options.temperature + gumbel_bound(bits) < best) return;
+    const double v = value(token);
+    if (v > best || (v == best && token < chosen)) {
+      chosen = token;
+      best = v;
     }
+  };
+  if (options.top_k == 0 && options.top_p == 1 && options.min_p == 0) {
+    for (size_t t = 0; t < logits.size(); ++t) consider(logits[t], static_cast<int32_t>(t));
+  } else {
+    for (const Scored& s : filtered(logits, options)) consider(s.logit, s.token);
   }
   return chosen;
 }
@@ -133,7 +162,8 @@ GeneratedToken with_logprobs(std::span<const float> logits, int32_t token, int t
   for (size_t i = 0; i < logits.size(); ++i) all[i] = {logits[i], static_cast<int32_t>(i)};
   const auto n = std::min<std::ptrdiff_t>(top, static_cast<std::ptrdiff_t>(all.size()));
   std::partial_sort(all.begin(), all.begin() + n, all.end(), more_likely);
-  for (std::ptrdiff_t i = 0; i < n; ++i) result.most_likely.push_back({all[static_cast<size_t>(i)].token, logprob(all[static_cast<size_t>(i)].token)});
+  for (std::ptrdiff_t i = 0; i < n; ++i)
+    result.most_likely.push_back({all[static_cast<size_t>(i)].token, logprob(all[static_cast<size_t>(i)].token)});
   return result;
 }
 

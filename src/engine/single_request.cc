@@ -53,7 +53,7 @@ std::vector<float> SingleRequest::prefill(std::span<const int32_t> ids, const Pr
 }
 
 std::vector<float> SingleRequest::run(std::span<const int32_t> ids, LogitsWanted wanted,
-                                      const deepseek_v41::Observer& observe) {
+                                      const deepseek_v41::Observer& observe, const Accept& accept) {
   Context& context = model_.context();
   context.reset_step();
   state_->propose(ids);
@@ -65,7 +65,7 @@ std::vector<float> SingleRequest::run(std::span<const int32_t> ids, LogitsWanted
     logits.resize(static_cast<size_t>(step.logits.rows * step.logits.cols));
     context.download(logits.data(), step.logits.data, logits.size() * sizeof(float));
   }
-  const auto accepted = static_cast<int32_t>(ids.size());
+  const int32_t accepted = accept ? accept(logits) : static_cast<int32_t>(ids.size());
   model_.commit(plan, step, {&accepted, 1});
   return logits;
 }

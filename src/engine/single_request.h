@@ -29,11 +29,17 @@ class SingleRequest {
   std::vector<float> prefill(std::span<const int32_t> ids, const PromptOptions& options);
   std::vector<float> decode(int32_t id) { return run({&id, 1}, LogitsWanted::last, {}); }
 
+  // Runs rows of which some may turn out wrong: `accept` gets the logits of all of them [rows, vocab] and returns how many
+  // become part of the state.
+  using Accept = std::function<int32_t(std::span<const float> logits)>;
+  void verify(std::span<const int32_t> ids, const Accept& accept) { run(ids, LogitsWanted::all, {}, accept); }
+
   RequestState& state() { return *state_; }
   deepseek_v41::Model& model() { return model_; }
 
  private:
-  std::vector<float> run(std::span<const int32_t> ids, LogitsWanted logits, const deepseek_v41::Observer& observe);
+  std::vector<float> run(std::span<const int32_t> ids, LogitsWanted logits, const deepseek_v41::Observer& observe,
+                         const Accept& accept = {});
 
   deepseek_v41::Model& model_;
   int64_t capacity_;

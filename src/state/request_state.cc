@@ -35,18 +35,28 @@ void RequestState::begin_prompt(int64_t prompt_end, PrefillMode mode, int bounde
   if (mode == PrefillMode::bounded && prompt_end - bounded_rows > committed_) floor_ = prompt_end - bounded_rows;
 }
 
+bool RequestState::last_page_is_shared() const {
+  return committed_ % pools_.layout().page_tokens != 0 && pools_.shared(pages_.back());
+}
+
+int64_t RequestState::pages_to_propose(int64_t n) const {
+  if (n == 0) return 0;
+  const int64_t page_tokens = pools_.layout().page_tokens;
+  const int64_t need = (committed_ + n + page_tokens - 1) / page_tokens;
+  return need - static_cast<int64_t>(pages_.size()) + (last_page_is_shared() ? 1 : 0);
+}
+
 void RequestState::propose(std::span<const int32_t> tokens) {
   HADAL_CHECK(proposed() == 0);
   const int64_t page_tokens = pools_.layout().page_tokens;
   const int64_t end = committed_ + static_cast<int64_t>(tokens.size());
   const auto need = static_cast<size_t>((end + page_tokens - 1) / page_tokens);
+  const int64_t fresh = pages_to_propose(static_cast<int64_t>(tokens.size()));
+  if (fresh > pools_.free_pages())
+    fail(ErrorKind::out_of_memory, "{} more tokens need {} cache pages of {} tokens, {} are free", tokens.size(), fresh,
+         page_tokens, pools_.free_pages());
   // A last page that others hold is copied before this request writes into it.
-  const bool split = committed_ % page_tokens != 0 && !tokens.empty() && pools_.shared(pages_.back());
-  const size_t fresh = need > pages_.size() ? need - pages_.size() : 0;
-  if (fresh + (split ? 1 : 0) > static_cast<size_t>(pools_.free_pages()))
-    fail(ErrorKind::out_of_memory, "{} more tokens need {} cache pages of {} tokens, {} are free", tokens.size(),
-         fresh + (split ? 1 : 0), page_tokens, pools_.free_pages());
-  if (split) {
+  if (!tokens.empty() && last_page_is_shared()) {
     const int page = pools_.acquire_page();
     pools_.copy_page(page, pages_.back());
     pools_.release_page(pages_.back());
@@ -74,10 +84,17 @@ void RequestState::drop_pages(int64_t tokens) {
 
 Snapshot RequestState::snapshot() const {
   HADAL_CHECK(proposed() == 0);
+  return snapshot(committed_);
+}
+
+Snapshot RequestState::snapshot(int64_t length) const {
+  HADAL_CHECK(length >= committed_ && length <= static_cast<int64_t>(tokens_.size()));
+  const int64_t page_tokens = pools_.layout().page_tokens;
   Snapshot s;
-  s.tokens_ = tokens_;
-  for (const int32_t page : pages_) pools_.retain_page(page);
-  s.pages_ = std::shared_ptr<Snapshot::Pages>(new Snapshot::Pages{&pools_, pages_});
+  s.tokens_.assign(tokens_.begin(), tokens_.begin() + length);
+  std::vector<int32_t> pages(pages_.begin(), pages_.begin() + (length + page_tokens - 1) / page_tokens);
+  for (const int32_t page : pages) pools_.retain_page(page);
+  s.pages_ = std::shared_ptr<Snapshot::Pages>(new Snapshot::Pages{&pools_, std::move(pages)});
   s.slot_ = std::make_shared<std::vector<uint8_t>>(pools_.slot_bytes());
   pools_.save_slot(slot_, s.slot_->data());
   s.prompt_end_ = prompt_end_;

@@ -26,6 +26,11 @@ class Snapshot {
  public:
   Snapshot() = default;
   int64_t length() const { return static_cast<int64_t>(tokens_.size()); }
+  std::span<const int32_t> tokens() const { return tokens_; }
+  int64_t floor() const { return floor_; }  // as RequestState::floor
+  // Host memory, without the pages.
+  size_t bytes() const { return slot_->size() + tokens_.size() * sizeof(int32_t); }
+  std::span<const int32_t> pages() const { return pages_->list; }
 
  private:
   friend class RequestState;
@@ -61,7 +66,13 @@ class RequestState {
   void commit(int64_t n);
   void rollback() { commit(0); }
 
-  Snapshot snapshot() const;            // no proposal may be open
+  // Pages that proposing n tokens takes from the pool.
+  int64_t pages_to_propose(int64_t n) const;
+
+  Snapshot snapshot() const;  // no proposal may be open
+  // Of the first `length` tokens, committed and proposed, for which the caller has run cache_commit and nothing for later
+  // ones. So a prompt can be run to its end and kept in front of its last token.
+  Snapshot snapshot(int64_t length) const;
   void restore(const Snapshot& saved);  // from any length, also shorter or of another request of the same pools
 
   int64_t length() const { return committed_; }  // committed tokens
@@ -78,6 +89,7 @@ class RequestState {
   CachePools& pools() const { return pools_; }
 
  private:
+  bool last_page_is_shared() const;
   void drop_pages(int64_t tokens);
 
   CachePools& pools_;

@@ -392,6 +392,11 @@ void Model::moe(const MoeWeights& w, const RowSet& rows, int topk, const uint8_t
 }
 
 void Model::commit(StepPlan& plan, const Step& step, std::span<const int32_t> accepted) {
+  write_rings(plan, step, accepted);
+  for (size_t s = 0; s < accepted.size(); ++s) plan.requests()[s].state->commit(accepted[s]);
+}
+
+void Model::write_rings(StepPlan& plan, const Step& step, std::span<const int32_t> accepted) {
   HADAL_CHECK(accepted.size() == plan.requests().size());
   const int32_t* device_accepted = context_.upload(accepted);
   if (recording_ && context_.can_record() && plan.uniform()) {
@@ -405,7 +410,6 @@ void Model::commit(StepPlan& plan, const Step& step, std::span<const int32_t> ac
   } else {
     give_commit(plan, step, device_accepted);
   }
-  for (size_t s = 0; s < accepted.size(); ++s) plan.requests()[s].state->commit(accepted[s]);
 }
 
 void Model::give_commit(StepPlan& plan, const Step& step, const int32_t* accepted) {

@@ -60,6 +60,9 @@ class Model {
 
   // Makes the first accepted[s] proposed tokens of every segment part of its request's state.
   void commit(StepPlan& plan, const Step& step, std::span<const int32_t> accepted);
+  // The rings' and pending halves' part of it: after this they are those of a request of accepted[s] tokens more. Until the
+  // commit it may be repeated with larger counts; 0 changes nothing.
+  void write_rings(StepPlan& plan, const Step& step, std::span<const int32_t> accepted);
 
   // One draft step. anchors[s] is the token at position length(); row i of a request stands at position length() + i and
   // predicts position length() + i + 1. State is read, not changed.

@@ -1,0 +1,332 @@
+#include "engine/loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/backend.h"
+#include "engine/open_checkpoint.h"
+#include "engine/single_request.h"
+
+namespace hadal {
+namespace {
+
+PrefillMode parse_prefill(std::string_view name) {
+  for (const PrefillMode m : {PrefillMode::full, PrefillMode::exact, PrefillMode::bounded})
+    if (name == to_string(m)) return m;
+  fail(ErrorKind::invalid_argument, "unknown prefill mode '{}', expected full, exact or bounded", name);
+}
+
+void check_option(bool ok, const char* name, double value, const char* range) {
+  if (!ok) fail(ErrorKind::invalid_argument, "{} is {}, expected {}", name, value, range);
+}
+
+}  // namespace
+
+const EngineOptions& Engine::Loop::checked(const EngineOptions& o) {
+  check_option(o.max_requests >= 1 && o.max_requests <= 65536, "max_requests", o.max_requests, "1 to 65536");
+  check_option(o.max_waiting >= 0, "max_waiting", o.max_waiting, "0 or more");
+  check_option(o.step_tokens >= 1, "step_tokens", o.step_tokens, "1 or more");
+  check_option(o.cache_tokens >= 0, "cache_tokens", static_cast<double>(o.cache_tokens), "0 (automatic) or more");
+  check_option(o.prefix_cache_mib >= 0, "prefix_cache_mib", static_cast<double>(o.prefix_cache_mib), "0 or more");
+  check_option(o.batch_window_ms >= 0 && o.batch_window_ms <= 10000, "batch_window_ms", o.batch_window_ms,
+               "0 to 10000");
+  check_option(o.speculate >= -1, "speculate", o.speculate, "-1 (automatic), 0 (off) or more");
+  return o;
+}
+
+Engine::Loop::Loop(const EngineOptions& o)
+    : options_(checked(o)),
+      mode_(parse_prefill(o.prefill)),
+      checkpoint_(open_checkpoint(o.model)),
+      context_(make_context(parse_backend(o.backend), parse_numerics(o.numerics), o.threads)),
+      model_(checkpoint_, *context_, operators_of(parse_backend(o.backend))),
+      draft_rows_(o.drafter                     ? EngineOptions::most_drafts
+                  : config().draft_stages() > 0 ? config().dspark_block_size
+                                                : 0),
+      pools_(*context_, model_.cache_layout(), o.max_requests, pages()),
+      cache_(pools_, static_cast<size_t>(o.prefix_cache_mib) << 20),
+      scheduler_(pools_, config().max_position_embeddings, o.step_tokens) {
+  const int block = draft_rows_;
+  if (options_.speculate > block)
+    fail(ErrorKind::invalid_argument, "speculate is {}, {} {} tokens a step", options_.speculate,
+         options_.drafter ? "a drafter may give" : "the model drafts", block);
+  for (int batch = 1; batch / 2 < options_.max_requests; batch *= 2) guards_.emplace_back(block);
+  stats_.drafted.assign(static_cast<size_t>(block), 0);
+  stats_.accepted.assign(static_cast<size_t>(block), 0);
+  stats_.cache_tokens = scheduler_.total_pages() * pools_.layout().page_tokens;
+  thread_ = std::thread([this] { run(); });
+}
+
+Engine::Loop::~Loop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+int Engine::Loop::pages() const {
+  const CacheLayout layout = model_.cache_layout();
+  const int64_t tokens = options_.cache_tokens > 0 ? options_.cache_tokens : int64_t{4096} * options_.max_requests;
+  return static_cast<int>((tokens + layout.page_tokens - 1) / layout.page_tokens) + options_.max_requests;
+}
+
+void Engine::Loop::check(const Request& r) const {
+  validate(r.sampling);
+  if (r.prompt.empty()) fail(ErrorKind::invalid_argument, "the prompt is empty; give at least one token");
+  check_ids(r.prompt, config().vocab_size);
+  check_ids(r.stop_tokens, config().vocab_size);
+  for (const auto& [token, bias] : r.sampling.logit_bias) check_ids({&token, 1}, config().vocab_size);
+  check_option(r.max_tokens >= 1, "max_tokens", static_cast<double>(r.max_tokens), "1 or more");
+  check_option(r.min_tokens >= 0 && r.min_tokens <= r.max_tokens, "min_tokens", static_cast<double>(r.min_tokens),
+               "0 to max_tokens");
+  check_option(r.n >= 1 && r.n <= 1024, "n", r.n, "1 to 1024");
+  if (r.constraint && r.ignore_eos)
+    fail(ErrorKind::invalid_argument, "ignore_eos contradicts a constraint, whose text ends with end of sequence");
+  check_option(r.logprobs >= -1 && r.logprobs <= 20, "logprobs", r.logprobs, "-1 (none) to 20");
+  check_option(r.deadline_seconds >= 0, "deadline_seconds", r.deadline_seconds, "0 (none) or more");
+  check_option(r.speculate >= -1 && r.speculate <= draft_rows_, "speculate", r.speculate,
+               "-1 (as the engine is set) to the model's draft length");
+  const auto prompt = static_cast<int64_t>(r.prompt.size());
+  if (prompt >= config().max_position_embeddings)
+    fail(ErrorKind::invalid_argument, "the prompt has {} tokens, the model's context is {}", prompt,
+         config().max_position_embeddings);
+}
+
+RequestId Engine::Loop::submit(Request request, EventHandler handler) {
+  check(request);
+  const int64_t pages = scheduler_.pages_needed(request, draft_rows_);
+  auto submission = std::make_shared<Submission>();
+  submission->request = std::move(request);
+  submission->handler = std::move(handler);
+  submission->submitted = Clock::now();
+  submission->unfinished = submission->request.n;
+  Requests samples;
+  for (int i = 0; i < submission->request.n; ++i) {
+    samples.push_back(
+        std::make_shared<ActiveRequest>(submission, i, config().eos_token_id, config().max_position_embeddings));
+    samples.back()->reserved_pages = pages;
+  }
+  const std::lock_guard lock(mutex_);
+  const int waiting = stats_.waiting + static_cast<int>(arrivals_.size());
+  if (waiting >= options_.max_waiting)
+    fail(ErrorKind::busy, "the queue is full: {} requests wait, the limit is {}", waiting, options_.max_waiting);
+  submission->id = ++last_id_;
+  known_[submission->id] = submission;
+  arrivals_.insert(arrivals_.end(), samples.begin(), samples.end());
+  wake_.notify_all();
+  return submission->id;
+}
+
+bool Engine::Loop::cancel(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = known_.find(id);
+  if (found == known_.end()) return false;
+  found->second->cancelled = true;
+  wake_.notify_all();
+  return true;
+}
+
+EngineStats Engine::Loop::stats() const {
+  const std::lock_guard lock(mutex_);
+  EngineStats stats = stats_;
+  stats.waiting += static_cast<int>(arrivals_.size());
+  return stats;
+}
+
+void Engine::Loop::clear_prefix_cache() {
+  std::unique_lock lock(mutex_);
+  clear_cache_ = true;
+  wake_.notify_all();
+  wake_.wait(lock, [this] { return !clear_cache_ || stopping_; });
+}
+
+void Engine::Loop::publish_counts() {
+  stats_.waiting = static_cast<int>(scheduler_.waiting().size());
+  stats_.running = static_cast<int>(scheduler_.running().size());
+  const int64_t page_tokens = pools_.layout().page_tokens;
+  stats_.free_cache_tokens = scheduler_.free_pages() * page_tokens;
+  stats_.unused_cache_tokens = pools_.free_pages() * page_tokens;
+  stats_.snapshots = cache_.stats().snapshots;
+  stats_.snapshot_bytes = static_cast<int64_t>(cache_.stats().bytes);
+  stats_.evictions = cache_.stats().evictions;
+}
+
+void Engine::Loop::run() {
+  while (take_arrivals()) {
+    end_unwanted();
+    admit();
+    if (scheduler_.running().empty()) continue;
+    const Clock::time_point start = Clock::now();
+    try {
+      step();
+    } catch (const std::exception& error) {
+      // The state of the requests in this step is unknown; the others and the engine itself go on.
+      log::error("step failed: {}", error.what());
+      for (const PlannedRows& rows : planned_)
+        if (rows.request->state) finish(rows.request, FinishReason::error, error.what());
+    }
+    planned_.clear();
+    const std::lock_guard lock(mutex_);
+    stats_.step_seconds += seconds(Clock::now() - start);
+  }
+  for (const Scheduler::List* list : {&scheduler_.waiting(), &scheduler_.running()})
+    while (!list->empty()) finish(list->front(), FinishReason::cancelled);
+}
+
+bool Engine::Loop::take_arrivals() {
+  std::unique_lock lock(mutex_);
+  publish_counts();
+  const auto something = [this] { return stopping_ || clear_cache_ || !arrivals_.empty(); };
+  const auto take = [this] {
+    for (auto& r : arrivals_) scheduler_.add(std::move(r));
+    arrivals_.clear();
+  };
+  take();
+  if (scheduler_.running().empty()) {
+    if (scheduler_.waiting().empty()) wake_.wait(lock, something);
+    take();
+    // An idle engine waits a moment for company, unless somebody is in a hurry.
+    const auto hurry = [this] {
+      return std::any_of(scheduler_.waiting().begin(), scheduler_.waiting().end(), [](const auto& r) {
+        return r->request().priority > 0 || r->started || r->submission->cancelled;
+      });
+    };
+    while (!scheduler_.waiting().empty() && !stopping_ && !clear_cache_ && !hurry()) {
+      const auto end = scheduler_.waiting().front()->submission->submitted +
+                       std::chrono::duration_cast<Clock::duration>(
+                           std::chrono::duration<double, std::milli>(options_.batch_window_ms));
+      if (Clock::now() >= end || wake_.wait_until(lock, end) == std::cv_status::timeout) break;
+      take();
+    }
+    take();
+  }
+  if (std::exchange(clear_cache_, false)) {
+    cache_.clear();
+    publish_counts();
+    wake_.notify_all();
+  }
+  publish_counts();
+  if (stopping_) {
+    take();
+    return false;
+  }
+  return true;
+}
+
+void Engine::Loop::end_unwanted() {
+  const Clock::time_point now = Clock::now();
+  for (const Scheduler::List* list : {&scheduler_.waiting(), &scheduler_.running()})
+    for (auto i = list->begin(); i != list->end();) {
+      const std::shared_ptr<ActiveRequest> r = *i++;
+      const Submission& s = *r->submission;
+      if (s.cancelled)
+        finish(r, FinishReason::cancelled);
+      else if (s.request.deadline_seconds > 0 && seconds(now - s.submitted) > s.request.deadline_seconds)
+        finish(r, FinishReason::deadline);
+    }
+}
+
+void Engine::Loop::admit() {
+  while (ActiveRequest* const r = scheduler_.next()) {
+    while (!scheduler_.fits(*r)) {
+      ActiveRequest* const victim = scheduler_.victim(*r);
+      if (victim == nullptr) return;
+      preempt(*victim);
+    }
+    start(*r);
+  }
+  // Without a cache, snapshots serve those that wait to go on.
+  if (!options_.prefix_cache && scheduler_.waiting().empty()) cache_.clear();
+}
+
+// A bounded prompt is cut where its own end says, so only a state that was cut there too, or one from before the cut, is the
+// one that a cold run would have.
+bool Engine::Loop::usable(const ActiveRequest& r, const Snapshot& snapshot) const {
+  if (mode_ != PrefillMode::bounded) return true;
+  const int64_t cut = std::max<int64_t>(0, r.prompt_size() - config().sliding_window);
+  return snapshot.length() < cut || snapshot.floor() == cut;
+}
+
+void Engine::Loop::start(ActiveRequest& r) {
+  scheduler_.start(r);
+  // The logits of a prompt's last token are needed, so that one is always run; after a preemption the next token is known.
+  const auto input = r.input();
+  const auto within = r.pending.empty() ? input.first(input.size() - 1) : input;
+  const bool own = r.started || r.sample > 0;  // what it left itself, or sample 0 did
+  PrefixCache::Match match;
+  if (options_.prefix_cache || own) match = cache_.find(within, [&](const Snapshot& s) { return usable(r, s); });
+  if (match.snapshot != nullptr) r.state->restore(*match.snapshot);
+  if (std::exchange(r.started, true)) return;
+
+  r.usage.queue_seconds = seconds(Clock::now() - r.submission->submitted);
+  if (!options_.prefix_cache || r.sample > 0) return;
+  const int64_t length = r.state->length();
+  if (length > 0) {
+    r.usage.cached_tokens = match.tokens;
+    r.usage.recomputed_tokens = match.tokens - length;
+  }
+  // The second request that comes to a branch keeps a snapshot there, unless one is near.
+  const int64_t window = config().sliding_window;
+  if (match.tokens - length >= window && r.prompt_size() - match.tokens > window) r.branch = match.tokens;
+  const std::lock_guard lock(mutex_);
+  stats_.prefix_query_tokens += r.prompt_size();
+  stats_.prefix_hit_tokens += length;
+  ++stats_.prefix_queries;
+  stats_.prefix_hits += length > 0;
+}
+
+void Engine::Loop::preempt(ActiveRequest& r) {
+  if (r.decoding()) {
+    const auto tokens = r.state->tokens();
+    r.resumed.assign(tokens.begin(), tokens.end());
+    r.pending.resize(1);  // drafts can be made again
+    cache_.insert(r.state->snapshot());
+  }
+  scheduler_.suspend(r);
+  const std::lock_guard lock(mutex_);
+  ++stats_.preemptions;
+}
+
+void Engine::Loop::finish(const std::shared_ptr<ActiveRequest>& finished, FinishReason reason, const std::string& error,
+                          std::vector<GeneratedToken> tokens) {
+  const std::shared_ptr<ActiveRequest> r = finished;  // the caller's may be the list's own
+  Submission& s = *r->submission;
+  // An answer is kept for the next turn, also one that was stopped from outside.
+  if (options_.prefix_cache && reason != FinishReason::error && r->state && r->state->proposed() == 0 &&
+      !r->pending.empty() && r->decoding() && !cache_.contains(r->state->tokens(), r->state->floor()))
+    cache_.insert(r->state->snapshot());
+  scheduler_.remove(*r);
+  r->usage.generated_tokens = r->chooser.generated();
+  r->usage.total_seconds = seconds(Clock::now() - s.submitted);
+  const bool last = --s.unfinished == 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (last) known_.erase(s.id);
+    publish_counts();
+  }
+  emit(s, {s.id, r->sample, std::move(tokens), true, reason, error, r->usage});
+  // Nobody else runs the prompt for the others.
+  if (reason == FinishReason::error && !s.prompt_ran)
+    while (true) {
+      const auto& waiting = scheduler_.waiting();
+      const auto other =
+          std::find_if(waiting.begin(), waiting.end(), [&](const auto& o) { return o->submission.get() == &s; });
+      if (other == waiting.end()) break;
+      finish(*other, reason, error);
+    }
+}
+
+void Engine::Loop::emit(Submission& submission, const Event& event) {
+  try {
+    submission.handler(event);
+  } catch (const std::exception& error) {
+    log::error("the handler of request {} failed, the request is cancelled: {}", submission.id, error.what());
+    submission.cancelled = true;
+  }
+}
+
+}  // namespace hadal

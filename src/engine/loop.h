@@ -1,0 +1,94 @@
+// The engine's thread and what it owns. One turn: take what arrived, end what is unwanted, admit, run one step.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "checkpoint/checkpoint.h"
+#include "engine/draft_guard.h"
+#include "engine/drafting.h"
+#include "engine/prefix_cache.h"
+#include "engine/scheduler.h"
+#include "hadal/engine.h"
+#include "models/deepseek_v41/model.h"
+
+namespace hadal {
+
+class Engine::Loop {
+ public:
+  explicit Loop(const EngineOptions& options);
+  ~Loop();
+
+  const V41Config& config() const { return model_.config(); }
+  RequestId submit(Request request, EventHandler handler);
+  bool cancel(RequestId id);
+  EngineStats stats() const;
+  void clear_prefix_cache();
+
+ private:
+  using Requests = std::vector<std::shared_ptr<ActiveRequest>>;
+
+  // ---- queue and admission (loop.cc)
+  static const EngineOptions& checked(const EngineOptions& options);
+  void check(const Request& request) const;
+  int pages() const;
+  void run();
+  bool take_arrivals();  // false when the engine stops
+  void end_unwanted();
+  void admit();
+  void start(ActiveRequest& r);
+  void preempt(ActiveRequest& r);
+  bool usable(const ActiveRequest& r, const Snapshot& snapshot) const;
+  // Removes the request and hands over its last event.
+  void finish(const std::shared_ptr<ActiveRequest>& r, FinishReason reason, const std::string& error = {},
+              std::vector<GeneratedToken> tokens = {});
+  void emit(Submission& submission, const Event& event);
+  void publish_counts();  // with mutex_ held
+
+  // ---- one step (step.cc)
+  struct Chosen : Verified {
+    std::string error;  // the request cannot go on
+  };
+  void step();
+  void propose(const PlannedRows& rows);
+  Chosen choose(ActiveRequest& r, std::span<const int32_t> proposed, std::span<float> logits) const;
+  void keep_prompts(StepPlan& plan, const deepseek_v41::Step& result);
+  void keep_branches();
+  // Hands the tokens over; false when the request has finished.
+  bool deliver(const std::shared_ptr<ActiveRequest>& r, Chosen chosen);
+  bool guarded(const ActiveRequest& r) const { return r.request().speculate < 0 && options_.speculate < 0; }
+  int most_drafts(const ActiveRequest& r) const;  // for the next step
+  void make_drafts(const Requests& decoding);
+  void observe_step(double seconds, const std::vector<int32_t>& accepted);
+
+  const EngineOptions options_;
+  const PrefillMode mode_;
+  Checkpoint checkpoint_;
+  std::unique_ptr<Context> context_;
+  deepseek_v41::Model model_;
+  const int draft_rows_;  // most drafts of a step
+  CachePools pools_;
+  PrefixCache cache_;
+  Scheduler scheduler_;
+
+  // The engine's thread only.
+  std::vector<PlannedRows> planned_;  // of the step that runs
+  std::vector<DraftGuard> guards_;    // [floor(log2(decoding requests))]
+  int draft_choice_ = 0;              // of the guard, for the drafts of the next step
+  double draft_seconds_ = 0;          // that they took
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_;
+  Requests arrivals_;
+  std::unordered_map<RequestId, std::shared_ptr<Submission>> known_;
+  EngineStats stats_;
+  RequestId last_id_ = 0;
+  bool stopping_ = false;
+  bool clear_cache_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace hadal

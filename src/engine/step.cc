@@ -1,0 +1,194 @@
+// One step of the engine: rows in, tokens out.
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+#include "engine/loop.h"
+
+namespace hadal {
+
+void Engine::Loop::step() {
+  const Clock::time_point start = Clock::now();
+  context_->reset_step();
+  planned_ = scheduler_.plan();
+  std::vector<SegmentRequest> segments;
+  for (const PlannedRows& rows : planned_) {
+    ActiveRequest& r = *rows.request;
+    const bool last = r.state->length() + rows.count == r.input_size();
+    propose(rows);
+    LogitsWanted wanted = LogitsWanted::none;
+    if (rows.decode) wanted = LogitsWanted::all;
+    // After a preemption the token behind the input is known.
+    else if (last && r.pending.empty())
+      wanted = LogitsWanted::last;
+    segments.push_back({r.state.get(), wanted});
+  }
+  const Clock::time_point model_start = Clock::now();
+  StepPlan plan(*context_, model_.step_shape(), segments);
+  const deepseek_v41::Step result = model_.forward(plan);
+  std::vector<float> logits(static_cast<size_t>(result.logits.rows * result.logits.cols));
+  if (!logits.empty()) context_->download(logits.data(), result.logits.data, logits.size() * sizeof(float));
+  const double model_seconds = seconds(Clock::now() - model_start);
+
+  const auto vocab = static_cast<size_t>(config().vocab_size);
+  std::vector<int32_t> accepted;
+  std::vector<Chosen> chosen(planned_.size());
+  int64_t prompt_tokens = 0;
+  std::span<float> rows_left = logits;
+  for (size_t s = 0; s < planned_.size(); ++s) {
+    ActiveRequest& r = *planned_[s].request;
+    const size_t rows = segments[s].logits == LogitsWanted::none ? 0 : planned_[s].decode ? r.pending.size() : 1;
+    if (rows > 0)
+      chosen[s] = choose(r, planned_[s].decode ? r.pending : std::vector<int32_t>{}, rows_left.first(rows * vocab));
+    rows_left = rows_left.subspan(rows * vocab);
+    accepted.push_back(planned_[s].decode ? chosen[s].rows : static_cast<int32_t>(planned_[s].count));
+    if (!planned_[s].decode) prompt_tokens += planned_[s].count;
+  }
+  keep_prompts(plan, result);
+  model_.commit(plan, result, accepted);
+  keep_branches();
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.steps;
+    stats_.model_seconds += model_seconds;
+    stats_.prompt_tokens += prompt_tokens;
+  }
+  Requests decoding;
+  for (size_t s = 0; s < planned_.size(); ++s) {
+    if (segments[s].logits == LogitsWanted::none) continue;
+    if (deliver(planned_[s].request, std::move(chosen[s]))) decoding.push_back(planned_[s].request);
+  }
+  observe_step(seconds(Clock::now() - start), accepted);
+  make_drafts(decoding);
+}
+
+void Engine::Loop::propose(const PlannedRows& rows) {
+  ActiveRequest& r = *rows.request;
+  RequestState& state = *r.state;
+  cache_.make_room(state.pages_to_propose(rows.count));
+  if (rows.decode) {
+    state.propose(r.pending);
+    return;
+  }
+  // Where decoder layers may leave out rows of what comes before: the last token's own row is run like a decoded one, so
+  // that the state in front of it can be kept. A bounded prompt's cut belongs to the request, whatever is kept.
+  const int64_t at = state.length();
+  int64_t end = r.branch > at ? r.branch : r.input_size() - 1;
+  if (mode_ == PrefillMode::bounded) end = r.prompt_size();
+  if (end > at) state.begin_prompt(end, mode_, config().sliding_window);
+  state.propose(r.input().subspan(static_cast<size_t>(at), static_cast<size_t>(rows.count)));
+}
+
+Engine::Loop::Chosen Engine::Loop::choose(ActiveRequest& r, std::span<const int32_t> proposed,
+                                          std::span<float> logits) const {
+  Chosen chosen;
+  try {
+    verify(r.chooser, proposed, logits, static_cast<size_t>(config().vocab_size), chosen);
+  } catch (const std::exception& error) { chosen.error = error.what(); }
+  return chosen;
+}
+
+// Prompts that end in this step are kept in front of their last token: whoever sends one again needs that row's logits.
+void Engine::Loop::keep_prompts(StepPlan& plan, const deepseek_v41::Step& result) {
+  std::vector<int32_t> before(planned_.size(), 0);
+  std::vector<const RequestState*> kept;
+  for (size_t s = 0; s < planned_.size(); ++s) {
+    const ActiveRequest& r = *planned_[s].request;
+    const int64_t length = r.prompt_size() - 1;
+    const bool ends = !planned_[s].decode && r.pending.empty() && r.state->length() + r.state->proposed() == length + 1;
+    if (!ends || length == 0 || !(options_.prefix_cache || (r.request().n > 1 && r.sample == 0))) continue;
+    if (cache_.contains(r.input().first(static_cast<size_t>(length)), r.state->floor())) continue;
+    before[s] = static_cast<int32_t>(planned_[s].count - 1);
+    kept.push_back(r.state.get());
+  }
+  if (kept.empty()) return;
+  model_.write_rings(plan, result, before);
+  for (const RequestState* state : kept) cache_.insert(state->snapshot(state->length() + state->proposed() - 1));
+}
+
+void Engine::Loop::keep_branches() {
+  for (const PlannedRows& rows : planned_) {
+    ActiveRequest& r = *rows.request;
+    if (r.branch == 0 || r.state->length() != r.branch) continue;
+    cache_.insert(r.state->snapshot());
+    r.branch = 0;
+  }
+}
+
+bool Engine::Loop::deliver(const std::shared_ptr<ActiveRequest>& request, Chosen chosen) {
+  ActiveRequest& r = *request;
+  if (!chosen.error.empty()) {
+    finish(request, FinishReason::error, chosen.error, std::move(chosen.tokens));
+    return false;
+  }
+  if (r.sample == 0) r.submission->prompt_ran = true;
+  if (r.usage.first_token_seconds == 0) r.usage.first_token_seconds = seconds(Clock::now() - r.submission->submitted);
+  const auto drafted = static_cast<int64_t>(r.pending.empty() ? 0 : r.pending.size() - 1);
+  const int64_t right = chosen.rows - 1;
+  r.usage.drafted_tokens += drafted;
+  r.usage.accepted_drafts += std::min(drafted, right);
+  {
+    const std::lock_guard lock(mutex_);
+    stats_.generated_tokens += static_cast<int64_t>(chosen.tokens.size());
+    for (int64_t i = 0; i < drafted; ++i) {
+      ++stats_.drafted[static_cast<size_t>(i)];
+      if (i < right) ++stats_.accepted[static_cast<size_t>(i)];
+    }
+  }
+  if (chosen.stop || r.chooser.full()) {
+    finish(request, chosen.stop ? FinishReason::stop : FinishReason::length, {}, std::move(chosen.tokens));
+    return false;
+  }
+  r.pending = {chosen.tokens.back().token};
+  emit(*r.submission, {r.submission->id, r.sample, std::move(chosen.tokens), false, FinishReason::stop, "", {}});
+  return true;
+}
+
+int Engine::Loop::most_drafts(const ActiveRequest& r) const {
+  int most = r.request().speculate >= 0 ? r.request().speculate : options_.speculate;
+  if (most < 0) most = std::min(draft_choice_, draft_rows_);
+  // No more than can still be wanted: the step gives one token beyond the drafts.
+  return static_cast<int>(std::min<int64_t>(most, r.request().max_tokens - r.chooser.generated() - 1));
+}
+
+// Appends drafts to what the next step verifies.
+void Engine::Loop::make_drafts(const Requests& decoding) {
+  const Clock::time_point start = Clock::now();
+  draft_choice_ = 0;
+  if (std::any_of(decoding.begin(), decoding.end(), [this](const auto& r) { return guarded(*r); }))
+    draft_choice_ = guards_[std::bit_width(decoding.size()) - 1].choose();
+  std::vector<DraftOrder> orders;
+  int64_t pages = 0;
+  for (const auto& r : decoding) {
+    const int most = most_drafts(*r);
+    if (most <= 0) continue;
+    if (options_.drafter) {
+      std::vector<int32_t> tokens(r->state->tokens().begin(), r->state->tokens().end());
+      tokens.push_back(r->pending.front());
+      for (const int32_t t : options_.drafter(tokens, most)) {
+        if (t < 0 || t >= config().vocab_size || static_cast<int>(r->pending.size()) > most) break;
+        r->pending.push_back(t);
+      }
+      continue;
+    }
+    pages += r->state->pages_to_propose(draft_rows_);
+    orders.push_back({r->state.get(), &r->chooser, most,
+                      guarded(*r) && draft_choice_ > draft_rows_ ? options_.draft_confidence : 0, &r->pending});
+  }
+  cache_.make_room(pages);
+  draft(model_, orders);
+  draft_seconds_ = seconds(Clock::now() - start);
+}
+
+// Only steps that nothing but guarded requests took part in tell what drafts cost.
+void Engine::Loop::observe_step(double step_seconds, const std::vector<int32_t>& accepted) {
+  int64_t tokens = 0;
+  for (size_t s = 0; s < planned_.size(); ++s) {
+    if (!planned_[s].decode || !guarded(*planned_[s].request)) return;
+    tokens += accepted[s];
+  }
+  const double each = static_cast<double>(tokens) / static_cast<double>(planned_.size());
+  guards_[std::bit_width(planned_.size()) - 1].observe(draft_choice_, step_seconds + draft_seconds_, each);
+}
+
+}  // namespace hadal
