@@ -57,7 +57,7 @@ std::string body_of(const ServeLoad& o, int number) {
   std::string model;
   if (!o.model.empty()) model = fmt::format("\"model\": {}, ", Json(o.model).dump());
   return fmt::format(
-      R"({{{}"prompt": {}, "max_tokens": {}, "ignore_eos": true, "temperature": {}, "seed": {}, "stream": true, )"
+      R"({{{}"prompt": {}, "max_tokens": {}, "ignore_eos": true, "temperature": {}, "top_p": 1, "seed": {}, "stream": true, )"
       R"("stream_options": {{"include_usage": true}}}})",
       model, Json(load_prompt(o.seed, number, o.prompt_words)).dump(), o.max_tokens, o.temperature, number);
 }
