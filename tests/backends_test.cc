@@ -51,8 +51,8 @@ GoldenModel nudged_model(const std::string& set, Numerics numerics) {
 std::vector<int32_t> text_of(const std::string& set) {
   if (set != "hadal-tiny") return golden_ids(set);
   const std::filesystem::path directory = model_directory(set);
-  std::vector<text::TokenId> ids = text::Tokenizer::load(directory).encode_with_special(
-      read_text_file(directory / "eval" / "heldout.txt"));
+  std::vector<text::TokenId> ids =
+      text::Tokenizer::load(directory).encode_with_special(read_text_file(directory / "eval" / "heldout.txt"));
   ids.resize(2000);
   return {ids.begin(), ids.end()};
 }

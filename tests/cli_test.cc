@@ -42,7 +42,9 @@ std::string golden(const std::string& set) { return "'" + golden_directory(set).
 
 class Scratch {
  public:
-  Scratch() : path_(fs::temp_directory_path() / fmt::format("hadal-cli-{}", ::getpid())) { fs::create_directories(path_); }
+  Scratch() : path_(fs::temp_directory_path() / fmt::format("hadal-cli-{}", ::getpid())) {
+    fs::create_directories(path_);
+  }
   ~Scratch() { fs::remove_all(path_); }
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
 
@@ -70,7 +72,8 @@ TEST(CommandLine, LogitsAreWhatTheModelSays) {
 
 TEST(CommandLine, RunIsReproducible) {
   const std::string base = fmt::format("run {} --ids 0,17,42 --max-tokens 12 --ignore-eos --seed 7 ", golden("v41-a"));
-  const Result a = hadal(base), b = hadal(base + "--threads 1 --chunk 1 --prefill full"), c = hadal(base + "--temperature 0");
+  const Result a = hadal(base), b = hadal(base + "--threads 1 --chunk 1 --prefill full"),
+               c = hadal(base + "--temperature 0");
   ASSERT_EQ(a.status, 0) << a.err;
   EXPECT_EQ(a.out, b.out) << "threads, chunks and the prefill mode do not change the tokens";
   EXPECT_NE(a.out, c.out);
@@ -79,7 +82,8 @@ TEST(CommandLine, RunIsReproducible) {
 
 // Every stage of a step is there, with time and a floor. Times of a machine that others use bear no comparison.
 TEST(CommandLine, BenchSplitsStepsIntoStages) {
-  for (const std::string bench : {"prefill --context 200 --tokens 64 --prefill exact", "decode --context 100 --batch 3"}) {
+  for (const std::string bench :
+       {"prefill --context 200 --tokens 64 --prefill exact", "decode --context 100 --batch 3"}) {
     const Result r = hadal(fmt::format("bench {} {} --threads 1 --steps 2 --warm-up 1 --json", bench, golden("v41-a")));
     ASSERT_EQ(r.status, 0) << r.err;
     const json::value result = parse_json(r.out, "bench");
@@ -92,7 +96,8 @@ TEST(CommandLine, BenchSplitsStepsIntoStages) {
     }
     const double tokens = bench.starts_with("prefill") ? 64 : 3;
     EXPECT_EQ(static_cast<double>(result.at("tokens_per_step").as_int64()), tokens);
-    EXPECT_NEAR(result.at("tokens_per_s_per_gpu").as_double() * result.at("step_ms").at("median").as_double() * 1e-3, tokens, 1e-6);
+    EXPECT_NEAR(result.at("tokens_per_s_per_gpu").as_double() * result.at("step_ms").at("median").as_double() * 1e-3,
+                tokens, 1e-6);
   }
 }
 
@@ -135,8 +140,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"logits {} --ids 1 --out /dev/null --frobnicate", 2, "--frobnicate"},
         Mistake{"logits /nowhere --ids 1 --out /dev/null", 4, "/nowhere"},
         Mistake{"run {} --ids 1 --temperature -1", 2, "temperature is -1"},
-        Mistake{"run {} --ids 1 --top-p 0", 2, "top_p is 0"},
-        Mistake{"run {} --ids 1 --min-p 2", 2, "min_p is 2"},
+        Mistake{"run {} --ids 1 --top-p 0", 2, "top_p is 0"}, Mistake{"run {} --ids 1 --min-p 2", 2, "min_p is 2"},
         Mistake{"run {} --ids 1 --top-k -5", 2, "top_k is -5"},
         Mistake{"run {} --ids 1 --chat", 2, "--chat needs a prompt of text"},
         Mistake{"run {} --ids 1 --stop x", 2, "--stop needs a prompt of text"},
@@ -149,7 +153,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"bench decode {} --context 10000000 --steps 1", 2, "the model takes"},
         Mistake{"bench decode --config nowhere", 2, "there is no configuration 'nowhere'"},
         Mistake{"bench decode --config v41-flash --emulate-rank 4", 2, "expected ep and a number"},
-        Mistake{"bench decode --config v41-flash --device cpu --emulate-rank ep7", 2, "cannot be divided among 7 ranks"},
+        Mistake{"bench decode --config v41-flash --device cpu --emulate-rank ep7", 2,
+                "cannot be divided among 7 ranks"},
         Mistake{"bench decode --config v41-flash --device cpu", 6, "makes no random weights"}));
 
 TEST(CommandLine, PromptBeyondTheContext) {
@@ -163,7 +168,8 @@ TEST(CommandLine, PromptBeyondTheContext) {
   config.replace(config.find(field), field.size(), "\"max_position_embeddings\": 16");
   fs::permissions(scratch / "model/config.json", fs::perms::owner_all);
   std::ofstream(scratch / "model/config.json") << config;
-  const Result r = hadal(fmt::format("logits '{}' --ids 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16 --out /dev/null", scratch / "model"));
+  const Result r = hadal(
+      fmt::format("logits '{}' --ids 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16 --out /dev/null", scratch / "model"));
   EXPECT_EQ(r.status, 2);
   EXPECT_NE(r.err.find("the prompt ends at 17 tokens, the model's context is 16"), std::string::npos) << r.err;
 }

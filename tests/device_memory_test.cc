@@ -55,7 +55,10 @@ class FarContext final : public CpuContext {
     const size_t count = static_cast<size_t>(w.n) * static_cast<size_t>(w.k);
     const size_t blocks = (static_cast<size_t>(w.k) + 31) / 32, n = static_cast<size_t>(w.n);
     const bool fp8 = w.format == WeightFormat::fp8_block32, fp4 = w.format == WeightFormat::mxfp4;
-    w.data = place_weight(w.data, fp8 ? count : fp4 ? count / 2 : w.format == WeightFormat::bf16 ? 2 * count : 4 * count);
+    w.data = place_weight(w.data, fp8                              ? count
+                                  : fp4                            ? count / 2
+                                  : w.format == WeightFormat::bf16 ? 2 * count
+                                                                   : 4 * count);
     if (w.scale != nullptr)
       w.scale = static_cast<const uint8_t*>(place_weight(w.scale, (fp8 ? (n + 31) / 32 : n) * blocks));
   }
@@ -85,7 +88,8 @@ class FarContext final : public CpuContext {
   };
 
   void open(int protection) {
-    for (const Region* region : {&permanent_, &step_}) HADAL_CHECK(mprotect(region->base, region->bytes, protection) == 0);
+    for (const Region* region : {&permanent_, &step_})
+      HADAL_CHECK(mprotect(region->base, region->bytes, protection) == 0);
   }
   void protect_files(int protection) {
     for (const auto& image : files_)

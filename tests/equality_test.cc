@@ -43,7 +43,8 @@ StateImage image_of(Context& context, const RequestState& state) {
     const int ratio = layout.owners[o].ratio;
     if (ratio > 1) {
       const size_t bytes = 2 * static_cast<size_t>(layout.head_dim) * sizeof(float);
-      if (state.length() % ratio == 0) std::fill_n(image.slot.begin() + static_cast<std::ptrdiff_t>(at), bytes, uint8_t{0});
+      if (state.length() % ratio == 0)
+        std::fill_n(image.slot.begin() + static_cast<std::ptrdiff_t>(at), bytes, uint8_t{0});
       at += bytes;
     }
     for (const PagedRows& pool : {pools.entries(static_cast<int>(o)), pools.keys(static_cast<int>(o))}) {
@@ -51,7 +52,8 @@ StateImage image_of(Context& context, const RequestState& state) {
       for (int64_t g = 0; g < state.length() / ratio; ++g) {
         const size_t size = rows.size();
         rows.resize(size + static_cast<size_t>(pool.row_bytes));
-        context.download(&rows[size], pool.rows + PagedRows::physical(state.pages().data(), pool.page_rows, g) * pool.row_bytes,
+        context.download(&rows[size],
+                         pool.rows + PagedRows::physical(state.pages().data(), pool.page_rows, g) * pool.row_bytes,
                          static_cast<size_t>(pool.row_bytes));
       }
     }
@@ -175,7 +177,8 @@ TEST_P(Equality, EveryBatch) {
   const int vocab = model.config().vocab_size;
   const std::vector<int32_t> ids = prompt_of(set, 120);
   const auto alone = [&](int begin, int n) {
-    return last_row(golden.logits(std::span(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(n)), 512), vocab);
+    return last_row(golden.logits(std::span(ids).subspan(static_cast<size_t>(begin), static_cast<size_t>(n)), 512),
+                    vocab);
   };
   CachePools pools(context, model.cache_layout(), 5, 8);
   struct Want {
@@ -205,7 +208,8 @@ TEST_P(Equality, EveryBatch) {
       context.download(logits.data(), result.logits.data, logits.size() * sizeof(float));
       for (size_t i = 0; i < who.size(); ++i) {
         const auto row = logits.begin() + static_cast<std::ptrdiff_t>(i) * vocab;
-        ASSERT_EQ(std::vector<float>(row, row + vocab), alone(wants[who[i]].begin, wants[who[i]].n)) << "request " << who[i];
+        ASSERT_EQ(std::vector<float>(row, row + vocab), alone(wants[who[i]].begin, wants[who[i]].n))
+            << "request " << who[i];
         // alone() reuses step memory, so the comparison of the next row must not read it: logits is a copy.
       }
       break;
@@ -214,15 +218,14 @@ TEST_P(Equality, EveryBatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Equality,
-                         testing::Values(std::tuple(Backend::cpu, Numerics::fp32), std::tuple(Backend::cpu, Numerics::bf16),
-                                         std::tuple(Backend::cpu, Numerics::official),
-                                         std::tuple(Backend::cuda, Numerics::bf16),
-                                         std::tuple(Backend::cuda, Numerics::official)),
-                         [](const auto& parameter) {
-                           return fmt::format("{}_{}", to_string(std::get<0>(parameter.param)),
-                                              to_string(std::get<1>(parameter.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Modes, Equality,
+    testing::Values(std::tuple(Backend::cpu, Numerics::fp32), std::tuple(Backend::cpu, Numerics::bf16),
+                    std::tuple(Backend::cpu, Numerics::official), std::tuple(Backend::cuda, Numerics::bf16),
+                    std::tuple(Backend::cuda, Numerics::official)),
+    [](const auto& parameter) {
+      return fmt::format("{}_{}", to_string(std::get<0>(parameter.param)), to_string(std::get<1>(parameter.param)));
+    });
 
 // A random walk of proposals (accepted in part, rolled back), snapshots and restores ends in exactly the state of a request
 // that was given the same tokens in one go.
@@ -238,7 +241,8 @@ void walk(deepseek_v41::Model& model, const std::vector<int32_t>& ids) {
     if (action == 0) {
       saved.emplace_back(history, state.snapshot());
     } else if (action == 1 && !saved.empty()) {
-      const auto& [tokens, snapshot] = saved[static_cast<size_t>(*rc::gen::inRange<int>(0, static_cast<int>(saved.size())))];
+      const auto& [tokens, snapshot] =
+          saved[static_cast<size_t>(*rc::gen::inRange<int>(0, static_cast<int>(saved.size())))];
       state.restore(snapshot);
       history = tokens;
     } else if (history.size() < 200) {

@@ -17,8 +17,8 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
 }
 
 struct Difference {
-  float worst = 0;      // of the largest |logit| of the prompt
-  int first_bad = -1;   // first position worse than the bound
+  float worst = 0;     // of the largest |logit| of the prompt
+  int first_bad = -1;  // first position worse than the bound
   int bad = 0;
 };
 
@@ -58,8 +58,8 @@ TEST_P(GoldenLogits, Fp32AllPositions) {
     ASSERT_EQ(got.size(), want.size());
     const Difference d = compare(got, want, vocab, bound);
     RecordProperty(fmt::format("n{}", n), fmt::format("{:.2e}", d.worst));
-    EXPECT_LE(d.bad, strict ? 0 : n / 20) << set << " n" << n << ": worst " << d.worst << ", first bad position "
-                                          << d.first_bad;
+    EXPECT_LE(d.bad, strict ? 0 : n / 20)
+        << set << " n" << n << ": worst " << d.worst << ", first bad position " << d.first_bad;
   }
 }
 

@@ -59,7 +59,8 @@ class Recorder {
 
 std::vector<float> unpacked(const Seen& s, RowFormat format, int dim) {
   std::vector<float> values(static_cast<size_t>(s.rows) * static_cast<size_t>(dim));
-  for (int64_t r = 0; r < s.rows; ++r) unpack_row(format, &s.u8[static_cast<size_t>(r * s.cols)], dim, &values[static_cast<size_t>(r * dim)]);
+  for (int64_t r = 0; r < s.rows; ++r)
+    unpack_row(format, &s.u8[static_cast<size_t>(r * s.cols)], dim, &values[static_cast<size_t>(r * dim)]);
   return values;
 }
 
@@ -69,7 +70,8 @@ std::vector<float> pool_rows(Context& context, const PagedRows& pool, std::span<
   std::vector<float> values(static_cast<size_t>(groups) * static_cast<size_t>(dim));
   std::vector<uint8_t> row(static_cast<size_t>(pool.row_bytes));
   for (int64_t g = 0; g < groups; ++g) {
-    context.download(row.data(), pool.rows + PagedRows::physical(pages.data(), pool.page_rows, g) * pool.row_bytes, row.size());
+    context.download(row.data(), pool.rows + PagedRows::physical(pages.data(), pool.page_rows, g) * pool.row_bytes,
+                     row.size());
     unpack_row(format, row.data(), dim, &values[static_cast<size_t>(g * dim)]);
   }
   return values;
@@ -89,7 +91,8 @@ void expect_same_but_flips(const std::vector<float>& got, const std::vector<floa
   for (size_t i = 0; i < got.size(); ++i) {
     if (got[i] == want[i]) continue;
     ++flips;
-    ASSERT_LE(std::fabs(got[i] - want[i]), 0.125f * std::max(std::fabs(got[i]), std::fabs(want[i]))) << what << " at " << i;
+    ASSERT_LE(std::fabs(got[i] - want[i]), 0.125f * std::max(std::fabs(got[i]), std::fabs(want[i])))
+        << what << " at " << i;
   }
   EXPECT_LE(flips, got.size() / 1000) << what;
 }
@@ -118,17 +121,20 @@ TEST_P(GoldenTrace, FortyTokens) {
                              "pre_mix", "h_out", "engram_gate", "engram_out"})
       if (expected.has(p + name)) expect_close(seen.at(name, l).f32, expected.f32(p + name), p + name);
 
-    EXPECT_EQ(unpacked(seen.at("window_kv", l), RowFormat::fp8_ue8m0_32, c.head_dim), expected.f32(p + "window_kv")) << p;
+    EXPECT_EQ(unpacked(seen.at("window_kv", l), RowFormat::fp8_ue8m0_32, c.head_dim), expected.f32(p + "window_kv"))
+        << p;
 
     const int ratio = c.ratio(l);
     if (c.is_kv_source(l)) {
       const int owner = pools.layout().owner_index(l);
       EXPECT_EQ(pool_rows(*golden.context, pools.entries(owner), request.state().pages(), n / ratio,
                           RowFormat::fp4_e4m3_16, c.head_dim),
-                expected.f32(p + "compressed_kv")) << p;
+                expected.f32(p + "compressed_kv"))
+          << p;
       EXPECT_EQ(pool_rows(*golden.context, pools.keys(owner), request.state().pages(), n / ratio,
                           RowFormat::fp4_ue8m0_32, c.index_head_dim),
-                expected.f32(p + "index_k")) << p;
+                expected.f32(p + "index_k"))
+          << p;
       std::vector<float> latent;  // of the rows that complete a group
       for (int64_t r = ratio - 1; r < n; r += ratio) {
         const auto* row = &seen.at("latent", l).f32[static_cast<size_t>(r * c.head_dim)];
@@ -151,7 +157,8 @@ TEST_P(GoldenTrace, FortyTokens) {
       for (int64_t r = 0; r < n; ++r) {
         std::vector<uint8_t> got(static_cast<size_t>(groups), 0);
         for (int i = 0; i < seen.at("selected_count", l).i32[static_cast<size_t>(r)]; ++i)
-          got[static_cast<size_t>(rows.i32[static_cast<size_t>(r * rows.cols + i)])] = 1;  // first pages: physical = group
+          got[static_cast<size_t>(rows.i32[static_cast<size_t>(r * rows.cols + i)])] =
+              1;  // first pages: physical = group
         ASSERT_EQ(got, std::vector<uint8_t>(selected.begin() + r * groups, selected.begin() + (r + 1) * groups))
             << p << "row " << r;
         for (int64_t g = 0; g < groups; ++g) {
@@ -171,10 +178,10 @@ TEST_P(GoldenTrace, FortyTokens) {
       for (int64_t r = 0; r < n; ++r) {
         const int count = seen.at("candidate_count", l).i32[static_cast<size_t>(r)];
         std::vector<uint8_t> got(static_cast<size_t>(blocks), 0);
-        if (count < 0)
-          std::fill_n(got.begin(), r / c.candidate_block_size + 1, 1);
+        if (count < 0) std::fill_n(got.begin(), r / c.candidate_block_size + 1, 1);
         for (int i = 0; i < count; ++i) got[static_cast<size_t>(rows.i32[static_cast<size_t>(r * rows.cols + i)])] = 1;
-        ASSERT_EQ(got, std::vector<uint8_t>(want.begin() + r * blocks, want.begin() + (r + 1) * blocks)) << p << "row " << r;
+        ASSERT_EQ(got, std::vector<uint8_t>(want.begin() + r * blocks, want.begin() + (r + 1) * blocks))
+            << p << "row " << r;
       }
     }
     const int k = c.num_experts_per_tok;
@@ -227,7 +234,8 @@ TEST_P(GoldenTrace, DraftStep) {
       const int32_t anchor = expected.i32(p + "anchor").at(0);
       const deepseek_v41::Drafts drafts = golden.model.draft({&state, 1}, {&anchor, 1}, seen.observer());
       for (int s = 0; s < c.draft_stages(); ++s)
-        expect_close(seen.at("draft_h_out", s).f32, expected.f32(fmt::format("{}quant.stage{}.h_out", p, s)), p + "h_out");
+        expect_close(seen.at("draft_h_out", s).f32, expected.f32(fmt::format("{}quant.stage{}.h_out", p, s)),
+                     p + "h_out");
       std::vector<float> base(static_cast<size_t>(drafts.base.rows * drafts.base.cols));
       golden.context->download(base.data(), drafts.base.data, base.size() * 4);
       expect_close(base, expected.f32(p + "quant.base_logits"), p + "base_logits");
@@ -266,7 +274,8 @@ TEST(GoldenEngram, RowsAndDeadPositions) {
         if (dead[i] != 0) ids[i] = -1;
       for (size_t e = 0; e < c.engram_layer_ids.size(); ++e) {
         const int l = c.engram_layer_ids[e];
-        const std::string name = with_dead ? fmt::format("engram_dead.layers.{}.rows", l) : fmt::format("layers.{}.engram_rows", l);
+        const std::string name =
+            with_dead ? fmt::format("engram_dead.layers.{}.rows", l) : fmt::format("layers.{}.engram_rows", l);
         const std::vector<int32_t> want = expected.i32(name);
         std::vector<uint32_t> row(static_cast<size_t>(hash.columns()));
         for (size_t p = 0; p < ids.size(); ++p) {
@@ -294,7 +303,8 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenTrace,
                          testing::Combine(testing::Values("v41-a", "v41-c"),
                                           testing::Values(Backend::reference, Backend::cpu)),
                          [](const auto& parameter) {
-                           std::string name = std::get<0>(parameter.param) + "_" + std::string(to_string(std::get<1>(parameter.param)));
+                           std::string name = std::get<0>(parameter.param) + "_" +
+                                              std::string(to_string(std::get<1>(parameter.param)));
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });

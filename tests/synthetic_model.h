@@ -19,11 +19,21 @@ class SyntheticModel {
       : directory_(std::filesystem::temp_directory_path() / fmt::format("hadal-synthetic-{}", ::getpid())) {
     json::value value = parse_json(read_text_file(config), config.string());
     json::object& text = value.as_object()["text_config"].as_object();
-    for (const auto& [name, number] : std::initializer_list<std::pair<const char*, int>>{
-             {"hidden_size", 256}, {"num_attention_heads", 64}, {"head_dim", 512}, {"qk_rope_head_dim", 64},
-             {"q_lora_rank", 256}, {"o_groups", 2}, {"o_lora_rank", 256}, {"moe_intermediate_size", 128},
-             {"n_routed_experts", 16}, {"num_experts_per_tok", 4}, {"dspark_n_routed_experts", 8}, {"index_n_heads", 32},
-             {"index_head_dim", 128}, {"index_topk", 64}, {"candidate_topk_blocks", 16}})
+    for (const auto& [name, number] : std::initializer_list<std::pair<const char*, int>>{{"hidden_size", 256},
+                                                                                         {"num_attention_heads", 64},
+                                                                                         {"head_dim", 512},
+                                                                                         {"qk_rope_head_dim", 64},
+                                                                                         {"q_lora_rank", 256},
+                                                                                         {"o_groups", 2},
+                                                                                         {"o_lora_rank", 256},
+                                                                                         {"moe_intermediate_size", 128},
+                                                                                         {"n_routed_experts", 16},
+                                                                                         {"num_experts_per_tok", 4},
+                                                                                         {"dspark_n_routed_experts", 8},
+                                                                                         {"index_n_heads", 32},
+                                                                                         {"index_head_dim", 128},
+                                                                                         {"index_topk", 64},
+                                                                                         {"candidate_topk_blocks", 16}})
       text[name] = number;
     const std::string rewritten = json::serialize(value);
     SynthOptions options;

@@ -34,7 +34,9 @@ size_t count(const std::string& text, const std::string& part) {
 
 class TextCommands : public testing::Test {
  protected:
-  TextCommands() : folder_(fs::temp_directory_path() / fmt::format("hadal-text-{}", ::getpid())) { fs::create_directories(folder_); }
+  TextCommands() : folder_(fs::temp_directory_path() / fmt::format("hadal-text-{}", ::getpid())) {
+    fs::create_directories(folder_);
+  }
   ~TextCommands() override { fs::remove_all(folder_); }
   std::string file(const std::string& name) const { return (folder_ / name).string(); }
 
@@ -45,7 +47,8 @@ class TextCommands : public testing::Test {
     std::vector<std::pair<int, int>> prompts() const {
       std::vector<std::pair<int, int>> found;
       const std::regex line("(\\d+) cached, (\\d+) computed");
-      for (std::sregex_iterator i(err.begin(), err.end(), line), end; i != end; ++i) found.emplace_back(std::stoi((*i)[1]), std::stoi((*i)[2]));
+      for (std::sregex_iterator i(err.begin(), err.end(), line), end; i != end; ++i)
+        found.emplace_back(std::stoi((*i)[1]), std::stoi((*i)[2]));
       return found;
     }
   };
@@ -71,7 +74,8 @@ class TextCommands : public testing::Test {
     if (while_running) while_running(child, file("out"));
     int status = 0;
     ::waitpid(child, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), content(file("out")), content(file("err"))};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), content(file("out")),
+            content(file("err"))};
   }
 
   Result chat(const std::string& input, std::vector<std::string> more = {"--temperature", "0"}) {
@@ -104,7 +108,8 @@ TEST_F(TextCommands, RunAnswersInTheChatFormat) {
   EXPECT_EQ(a.out, b.out);
   const Result chatted = chat("What is 12 plus 7?\n");
   EXPECT_EQ(chatted.out, a.out) << "chat and run give the same answer";
-  const Result thought = hadal({"run", kTiny.string(), "--chat", "--think", "-p", "What is 12 plus 7?", "--temperature", "0"});
+  const Result thought =
+      hadal({"run", kTiny.string(), "--chat", "--think", "-p", "What is 12 plus 7?", "--temperature", "0"});
   EXPECT_TRUE(thought.out.starts_with("<think>\n")) << thought.out;
   EXPECT_EQ(chat("What is 12 plus 7?\n", {"--temperature", "0", "--think"}).out, thought.out);
 }
@@ -114,13 +119,15 @@ TEST_F(TextCommands, LaterTurnsComputeOnlyWhatIsNew) {
     std::vector<std::string> options{"--temperature", "0", "--system", "You are a helpful assistant."};
     if (think) options.push_back("--think");
     const Result talk =
-        chat("My name is Kate.\nWhat is the capital of France?\nWhat is 3 plus 4?\n/save " + file("talk.json") + "\n", options);
+        chat("My name is Kate.\nWhat is the capital of France?\nWhat is 3 plus 4?\n/save " + file("talk.json") + "\n",
+             options);
     const auto prompts = talk.prompts();
     ASSERT_EQ(prompts.size(), 3u) << talk.err;
     EXPECT_EQ(prompts[0].first, 0);
     for (size_t i : {1u, 2u}) {
       EXPECT_GT(prompts[i].first, prompts[i - 1].first) << talk.err;
-      EXPECT_GE(prompts[i].first, prompts[i - 1].first + prompts[i - 1].second - 1) << "all of the last prompt but its think token";
+      EXPECT_GE(prompts[i].first, prompts[i - 1].first + prompts[i - 1].second - 1)
+          << "all of the last prompt but its think token";
       EXPECT_LT(prompts[i].second, 60) << talk.err;
     }
     // The same conversation in a fresh program: the last answer from nothing, and from what a second turn leaves.
@@ -149,14 +156,16 @@ TEST_F(TextCommands, SeedsAndRetries) {
 
 TEST_F(TextCommands, ResetUndoSystemAndSettings) {
   const Result r = chat(
-      "What is 3 plus 4?\nWhat is 5 plus 6?\n/undo\n/reset\nWhat is 3 plus 4?\n/system Be brief.\n/set temperature 0.5\n/think 30\n/show\n"
-      "/save " + file("talk.json") + "\n");
+      "What is 3 plus 4?\nWhat is 5 plus 6?\n/undo\n/reset\nWhat is 3 plus 4?\n/system Be brief.\n/set temperature "
+      "0.5\n/think 30\n/show\n"
+      "/save " +
+      file("talk.json") + "\n");
   EXPECT_NE(r.err.find("2 messages are left"), std::string::npos) << r.err;
   const std::string first = r.out.substr(0, r.out.find('\n') + 1);
   EXPECT_GE(count(r.out, first), 2u) << "the answer after /reset is the first answer: " << r.out;
   const std::string saved = content(file("talk.json"));
-  for (const char* part : {"\"temperature\": \"0.5\"", "\"effort\": \"30\"", "\"think\": \"on\"", "\"system\": \"Be brief.\"",
-                           "{\"role\": \"user\", \"content\": \"What is 3 plus 4?\"}"})
+  for (const char* part : {"\"temperature\": \"0.5\"", "\"effort\": \"30\"", "\"think\": \"on\"",
+                           "\"system\": \"Be brief.\"", "{\"role\": \"user\", \"content\": \"What is 3 plus 4?\"}"})
     EXPECT_NE(saved.find(part), std::string::npos) << part << "\n" << saved;
   EXPECT_EQ(count(saved, "\"role\""), 2u);
   // What was loaded and saved again is the same file; flags count more than what it says.
@@ -168,20 +177,25 @@ TEST_F(TextCommands, ResetUndoSystemAndSettings) {
 }
 
 TEST_F(TextCommands, MistakesDoNotEndTheChat) {
-  std::ofstream(file("bad.json")) << "{\"format\": \"hadal-chat\", \"version\": 1, \"messages\": [{\"role\": \"king\"}]}";
-  const Result r = chat("/frobnicate\n/set temperature warm\n/set top-p 0\n/set colour red\n/retry\n/load /nowhere/x.json\n/load " +
-                        file("bad.json") + "\n/save\n/save /nowhere/x.json\n\n   \n//what is 1 plus 2?\n\"\"\"\nWhat is\n2 plus 3?\n\"\"\"\n");
+  std::ofstream(file("bad.json"))
+      << "{\"format\": \"hadal-chat\", \"version\": 1, \"messages\": [{\"role\": \"king\"}]}";
+  const Result r =
+      chat("/frobnicate\n/set temperature warm\n/set top-p 0\n/set colour red\n/retry\n/load /nowhere/x.json\n/load " +
+           file("bad.json") +
+           "\n/save\n/save /nowhere/x.json\n\n   \n//what is 1 plus 2?\n\"\"\"\nWhat is\n2 plus 3?\n\"\"\"\n");
   for (const char* part :
-       {"there is no command /frobnicate", "temperature: 'warm' is not a number", "top_p is 0", "there is no setting 'colour'",
-        "there is no question to answer again", "cannot open /nowhere/x.json", "\"role\" is \"king\"", "/save needs the name of a file",
-        "cannot create a file beside /nowhere/x.json"})
+       {"there is no command /frobnicate", "temperature: 'warm' is not a number", "top_p is 0",
+        "there is no setting 'colour'", "there is no question to answer again", "cannot open /nowhere/x.json",
+        "\"role\" is \"king\"", "/save needs the name of a file", "cannot create a file beside /nowhere/x.json"})
     EXPECT_NE(r.err.find(part), std::string::npos) << part << "\n" << r.err;
   EXPECT_EQ(r.prompts().size(), 2u) << "the two questions were answered: " << r.err;
 }
 
 TEST_F(TextCommands, ContextFull) {
-  const Result r = chat("What is the capital of France?\nTell me a long story about a fox.\nWhat is the capital of Spain, and who lives there?\n/undo\nWhy?\n",
-                        {"--temperature", "0", "--context", "40"});
+  const Result r = chat(
+      "What is the capital of France?\nTell me a long story about a fox.\nWhat is the capital of Spain, and who lives "
+      "there?\n/undo\nWhy?\n",
+      {"--temperature", "0", "--context", "40"});
   EXPECT_NE(r.err.find("context full"), std::string::npos) << r.err;
   EXPECT_NE(r.err.find("the answer was cut off at 40 tokens; /undo and /reset make room"), std::string::npos) << r.err;
   EXPECT_NE(r.err.find("leaves no room for an answer in a context of 40"), std::string::npos) << r.err;
@@ -190,7 +204,8 @@ TEST_F(TextCommands, ContextFull) {
 }
 
 TEST_F(TextCommands, ToolsAreCalledAndAnswered) {
-  std::ofstream(file("tools.json")) << R"([{"type": "function", "function": {"name": "get_weather", "description": "The weather of a city",
+  std::ofstream(file("tools.json"))
+      << R"([{"type": "function", "function": {"name": "get_weather", "description": "The weather of a city",
     "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "The city"}}, "required": ["city"]}}}])";
   const Result r = chat("What is the weather in Paris?\nSunny, 21 degrees\n/save " + file("talk.json") + "\n",
                         {"--temperature", "0", "--tools", file("tools.json")});
@@ -206,10 +221,12 @@ TEST_F(TextCommands, ToolsAreCalledAndAnswered) {
 }
 
 TEST_F(TextCommands, InterruptStopsTheAnswerOnly) {
-  const Result r = hadal({"chat", kTiny.string(), "--seed", "1"}, "Tell me a long story about a fox.\nWhat is 3 plus 4?\n", [](pid_t child, const fs::path& out) {
-    for (int i = 0; i < 6000 && fs::file_size(out) == 0; ++i) ::usleep(5000);
-    ::kill(child, SIGINT);
-  });
+  const Result r =
+      hadal({"chat", kTiny.string(), "--seed", "1"}, "Tell me a long story about a fox.\nWhat is 3 plus 4?\n",
+            [](pid_t child, const fs::path& out) {
+              for (int i = 0; i < 6000 && fs::file_size(out) == 0; ++i) ::usleep(5000);
+              ::kill(child, SIGINT);
+            });
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_NE(r.err.find(", interrupted"), std::string::npos) << r.err;
   EXPECT_EQ(r.prompts().size(), 2u) << r.err;

@@ -13,8 +13,8 @@ namespace hadal {
 class AnswerWriter {
  public:
   // Without tools, markup of calls is text that the model explains. `dim`: reasoning is dimmed, for a terminal.
-  AnswerWriter(const text::Tokenizer& tokenizer, const text::OutputParser::Start& start, const std::vector<text::Json>& tools,
-               bool dim);
+  AnswerWriter(const text::Tokenizer& tokenizer, const text::OutputParser::Start& start,
+               const std::vector<text::Json>& tools, bool dim);
 
   void push(int32_t id);
   // The whole message. Its calls get the ids call_N, N from `calls_before` + 1.

@@ -46,7 +46,8 @@ double median_of(std::vector<double> values) {
 }
 
 void add_bench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure this machine, the kernels, steps of a whole model, and servers");
+  CLI::App* bench =
+      app.add_subcommand("bench", "Measure this machine, the kernels, steps of a whole model, and servers");
   bench->require_subcommand(1);
   add_bench_roof(*bench);
   add_bench_kernel(*bench);

@@ -58,7 +58,8 @@ class Chat {
         loaded_(o.model),
         tokenizer_(loaded_.tokenizer()),
         speculate_(parse_speculate(o.speculate, *loaded_.model)),
-        cache_(*loaded_.model, std::min(o.context, loaded_.model->config().max_position_embeddings), o.prefill.prompt()) {
+        cache_(*loaded_.model, std::min(o.context, loaded_.model->config().max_position_embeddings),
+               o.prefill.prompt()) {
     if (!o.load.empty()) load(o.load);
     // What the command line says counts more than what the file says.
     for (const auto& [name, option] : o.settings)
@@ -147,7 +148,8 @@ class Chat {
     } else if (name == "/retry") {
       retry();
     } else if (name == "/undo") {
-      say(talk_.drop_turn() ? fmt::format("{} messages are left", talk_.messages.size()) : "there is no question to take back");
+      say(talk_.drop_turn() ? fmt::format("{} messages are left", talk_.messages.size())
+                            : "there is no question to take back");
     } else if (name == "/show") {
       show();
     } else {
@@ -195,15 +197,20 @@ class Chat {
   void show() {
     if (!talk_.system.empty()) fmt::print("[system] {}\n", talk_.system);
     for (const ChatMessage& m : talk_.messages) {
-      const char* who = m.role == Role::user ? "user" : m.role == Role::tool ? "tool" : m.role == Role::system ? "system" : "assistant";
+      const char* who = m.role == Role::user     ? "user"
+                        : m.role == Role::tool   ? "tool"
+                        : m.role == Role::system ? "system"
+                                                 : "assistant";
       fmt::print("[{}] {}\n", who, m.content);
-      for (const text::ToolCall& call : m.tool_calls) fmt::print("[call {}] {} {}\n", call.id, call.name, call.arguments);
+      for (const text::ToolCall& call : m.tool_calls)
+        fmt::print("[call {}] {} {}\n", call.id, call.name, call.arguments);
     }
     std::fflush(stdout);
   }
 
   void ask(const std::string& message) {
-    if (!talk_.open_calls().empty()) fail(ErrorKind::invalid_argument, "a tool's result is still open; /undo takes the question back");
+    if (!talk_.open_calls().empty())
+      fail(ErrorKind::invalid_argument, "a tool's result is still open; /undo takes the question back");
     const size_t before = talk_.messages.size();
     talk_.messages.emplace_back().content = message;
     take_back_if_unanswered(before);
@@ -264,14 +271,16 @@ class Chat {
     const double prefill_seconds = seconds_since(prefill_start);
 
     const Clock::time_point decode_start = Clock::now();
-    AnswerWriter writer(tokenizer_, text::OutputParser::start_of(prompt), talk_.tools, reader_.terminal() && ::isatty(STDOUT_FILENO) != 0);
+    AnswerWriter writer(tokenizer_, text::OutputParser::start_of(prompt), talk_.tools,
+                        reader_.terminal() && ::isatty(STDOUT_FILENO) != 0);
     const auto [made, finish] = generate(ids, std::move(read.logits), writer);
     const double decode_seconds = seconds_since(decode_start);
     ChatMessage message = writer.finish(calls_made());
     const bool calls = !message.tool_calls.empty() && std::string_view(finish) == "stop";
     if (!calls) message.tool_calls.clear();
     talk_.messages.push_back(std::move(message));
-    fmt::print(stderr, "hadal: prompt {} tokens: {} cached, {} computed in {:.3f} s; answer {} tokens at {:.1f} tokens/s, {}\n",
+    fmt::print(stderr,
+               "hadal: prompt {} tokens: {} cached, {} computed in {:.3f} s; answer {} tokens at {:.1f} tokens/s, {}\n",
                ids.size(), read.cached, read.computed, prefill_seconds, made,
                decode_seconds > 0 ? static_cast<double>(made) / decode_seconds : 0.0, finish);
     if (std::string_view(finish) == "context full")
@@ -279,7 +288,8 @@ class Chat {
     return calls;
   }
 
-  std::pair<int, const char*> generate(const std::vector<int32_t>& ids, std::vector<float> logits, AnswerWriter& writer) {
+  std::pair<int, const char*> generate(const std::vector<int32_t>& ids, std::vector<float> logits,
+                                       AnswerWriter& writer) {
     Request asked;
     asked.prompt = ids;
     asked.sampling = talk_.settings.sampling;
@@ -311,7 +321,8 @@ class Chat {
   }
 
   [[noreturn]] void context_full(int64_t tokens) {
-    fail(ErrorKind::invalid_argument, "the conversation has {} tokens and leaves no room for an answer in a context of {}; {}", tokens,
+    fail(ErrorKind::invalid_argument,
+         "the conversation has {} tokens and leaves no room for an answer in a context of {}; {}", tokens,
          cache_.context(), remedy());
   }
 
@@ -333,7 +344,8 @@ void add_chat(CLI::App& app) {
   o->model.add_to(*c, false);
   o->system_option = c->add_option("--system", o->system, "The system message");
   c->add_option("--load", o->load, "Go on with a saved conversation; other options count more than what it says");
-  c->add_option("--tools", o->tools, "File with a list of function objects that the model may call; you give the results");
+  c->add_option("--tools", o->tools,
+                "File with a list of function objects that the model may call; you give the results");
   c->add_option("--context", o->context, "Most tokens of the conversation; at most the model's context")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 30))
       ->capture_default_str();
@@ -348,8 +360,10 @@ void add_chat(CLI::App& app) {
     if (name == "max-tokens") flags = "-n," + flags;
     what[0] = static_cast<char>(std::toupper(what[0]));
     // The text goes into description(): add_option would take a string for the variable to fill.
-    CLI::Option* option = name == "think" ? c->add_flag(flags)->description("Reason before the answer")
-                                          : c->add_option(flags)->description(what)->type_name("VALUE")->default_str(setting.get(defaults));
+    CLI::Option* option =
+        name == "think"
+            ? c->add_flag(flags)->description("Reason before the answer")
+            : c->add_option(flags)->description(what)->type_name("VALUE")->default_str(setting.get(defaults));
     o->settings.emplace_back(name, option);
   }
   o->prefill.add_to(*c);

@@ -43,12 +43,14 @@ bool on_or_off(const std::string& value) {
 
 using S = ChatSettings;
 constexpr ChatSetting kSettings[] = {
-    {"temperature", "0 = always the most likely token", [](const S& s) { return text::python_float_repr(s.sampling.temperature); },
+    {"temperature", "0 = always the most likely token",
+     [](const S& s) { return text::python_float_repr(s.sampling.temperature); },
      [](S& s, const std::string& v) { s.sampling.temperature = number<double>(v); }},
     {"top-p", "keep the most likely tokens that hold this probability",
      [](const S& s) { return text::python_float_repr(s.sampling.top_p); },
      [](S& s, const std::string& v) { s.sampling.top_p = number<double>(v); }},
-    {"top-k", "keep this many of the most likely tokens; 0 = all", [](const S& s) { return std::to_string(s.sampling.top_k); },
+    {"top-k", "keep this many of the most likely tokens; 0 = all",
+     [](const S& s) { return std::to_string(s.sampling.top_k); },
      [](S& s, const std::string& v) { s.sampling.top_k = number<int>(v); }},
     {"min-p", "drop tokens below this share of the most likely one",
      [](const S& s) { return text::python_float_repr(s.sampling.min_p); },
@@ -78,10 +80,9 @@ Json to_json(const ChatMessage& m) {
   if (!m.tool_calls.empty()) {
     Json::Array calls;
     for (const text::ToolCall& call : m.tool_calls)
-      calls.emplace_back(Json::Object{
-          {"id", call.id},
-          {"type", "function"},
-          {"function", Json::Object{{"name", call.name}, {"arguments", call.arguments}}}});
+      calls.emplace_back(Json::Object{{"id", call.id},
+                                      {"type", "function"},
+                                      {"function", Json::Object{{"name", call.name}, {"arguments", call.arguments}}}});
     object.emplace_back("tool_calls", std::move(calls));
   }
   if (m.role == Role::tool) object.emplace_back("tool_call_id", m.tool_call_id);
@@ -110,7 +111,8 @@ const Json::Array& list_of(const Json& object, const char* key) {
 ChatMessage message_of(const Json& object) {
   ChatMessage m;
   const std::string role = text_of(object, "role", true);
-  const auto known = std::find_if(std::begin(kRoles), std::end(kRoles), [&](const auto& r) { return role == r.second; });
+  const auto known =
+      std::find_if(std::begin(kRoles), std::end(kRoles), [&](const auto& r) { return role == r.second; });
   if (known == std::end(kRoles)) fail(ErrorKind::invalid_data, "\"role\" is \"{}\", which is no role", role);
   m.role = known->first;
   m.content = text_of(object, "content");
@@ -119,14 +121,13 @@ ChatMessage message_of(const Json& object) {
   for (const Json& call : list_of(object, "tool_calls")) {
     const Json* function = call.find("function");
     if (function == nullptr) fail(ErrorKind::invalid_data, "a tool call has no \"function\"");
-    m.tool_calls.push_back({text_of(call, "id", true), text_of(*function, "name", true), text_of(*function, "arguments", true)});
+    m.tool_calls.push_back(
+        {text_of(call, "id", true), text_of(*function, "name", true), text_of(*function, "arguments", true)});
   }
   return m;
 }
 
-Json parse_file(const std::filesystem::path& file) {
-  return Json::parse(read_text(file.string()));
-}
+Json parse_file(const std::filesystem::path& file) { return Json::parse(read_text(file.string())); }
 
 // Runs `read`, and puts the file's name in front of what it finds wrong.
 template <typename F>
@@ -211,14 +212,17 @@ std::vector<text::ToolCall> Conversation::open_calls() const {
   while (i > 0 && messages[i - 1].role == Role::tool) answered.push_back(messages[--i].tool_call_id);
   if (i == 0) return {};
   std::vector<text::ToolCall> open = messages[i - 1].tool_calls;
-  std::erase_if(open, [&](const text::ToolCall& c) { return std::find(answered.begin(), answered.end(), c.id) != answered.end(); });
+  std::erase_if(open, [&](const text::ToolCall& c) {
+    return std::find(answered.begin(), answered.end(), c.id) != answered.end();
+  });
   return open;
 }
 
 void Conversation::save(const std::filesystem::path& file) const {
   Json::Object options;
   for (const ChatSetting& setting : kSettings) options.emplace_back(setting.name, setting.get(settings));
-  std::string out = "{\"format\": \"hadal-chat\", \"version\": 1,\n\"options\": " + Json(std::move(options)).dump() + ",\n\"system\": ";
+  std::string out = "{\"format\": \"hadal-chat\", \"version\": 1,\n\"options\": " + Json(std::move(options)).dump() +
+                    ",\n\"system\": ";
   out += Json(system).dump() + ",\n\"tools\": " + Json(tools).dump() + ",\n\"messages\": [";
   // A line for each message, for people and version control.
   for (size_t i = 0; i < messages.size(); ++i) out += (i == 0 ? "\n" : ",\n") + to_json(messages[i]).dump();
@@ -228,10 +232,12 @@ void Conversation::save(const std::filesystem::path& file) const {
 Conversation Conversation::load(const std::filesystem::path& file) {
   return in_file(file, [&] {
     const Json root = parse_file(file);
-    if (text_of(root, "format") != "hadal-chat") fail(ErrorKind::invalid_data, "this is no conversation that hadal chat saved");
+    if (text_of(root, "format") != "hadal-chat")
+      fail(ErrorKind::invalid_data, "this is no conversation that hadal chat saved");
     const Json* version = root.find("version");
     if (version == nullptr || version->as_integer() != 1)
-      fail(ErrorKind::invalid_data, "version {} is not known, expected 1", version == nullptr ? "(none)" : version->dump());
+      fail(ErrorKind::invalid_data, "version {} is not known, expected 1",
+           version == nullptr ? "(none)" : version->dump());
     Conversation c;
     c.system = text_of(root, "system");
     for (const Json& tool : list_of(root, "tools")) c.tools.push_back(text::canonical_tool(tool));

@@ -110,7 +110,8 @@ LineReader::Result LineReader::read(const std::string& prompt, std::string& line
   }
   line.assign(text, static_cast<size_t>(length));
   while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
-  if (line.find_first_not_of(" \t") != std::string::npos) ::history(terminal_->history, &terminal_->event, H_ENTER, line.c_str());
+  if (line.find_first_not_of(" \t") != std::string::npos)
+    ::history(terminal_->history, &terminal_->event, H_ENTER, line.c_str());
   return Result::line;
 }
 

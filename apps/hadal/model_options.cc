@@ -23,8 +23,9 @@ void ModelOptions::add_to(CLI::App& command, bool required) {
   if (required) model->required();
   command.add_option("--backend,--device", backend, "Where to run: cpu, cuda, or reference (slow, the specification)")
       ->capture_default_str();
-  command.add_option("--numerics", numerics,
-                     "bf16, fp32 (no bf16 rounding: to compare with oracles), or official (FP8 inputs as published)")
+  command
+      .add_option("--numerics", numerics,
+                  "bf16, fp32 (no bf16 rounding: to compare with oracles), or official (FP8 inputs as published)")
       ->capture_default_str();
   command.add_option("--threads", threads, "CPU threads; 0 = all that the process may use")
       ->check(CLI::Range(0, 4096))
@@ -35,17 +36,23 @@ void ModelOptions::add_to(CLI::App& command, bool required) {
 }
 
 void add_cuda_graphs_option(CLI::App& command, std::string& value) {
-  command.add_option("--cuda-graphs", value, "With --device cuda, replay decode steps as CUDA graphs: on, off; the tokens are the same")
+  command
+      .add_option("--cuda-graphs", value,
+                  "With --device cuda, replay decode steps as CUDA graphs: on, off; the tokens are the same")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
 }
 
 void PrefillOptions::add_to(CLI::App& command) {
-  command.add_option("--prefill", mode,
-                     "Rows that decoder layers run for a prompt: full, exact (the same logits), bounded (approximate)")
+  command
+      .add_option("--prefill", mode,
+                  "Rows that decoder layers run for a prompt: full, exact (the same logits), bounded (approximate)")
       ->capture_default_str();
-  command.add_option("--chunk", chunk, "Prompt tokens in one step")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  command.add_option("--bounded-rows", bounded_rows, "With --prefill bounded: rows, at least the window; 0 = the window")
+  command.add_option("--chunk", chunk, "Prompt tokens in one step")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command
+      .add_option("--bounded-rows", bounded_rows, "With --prefill bounded: rows, at least the window; 0 = the window")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
 }
@@ -60,7 +67,8 @@ SingleRequest::PromptOptions PrefillOptions::prompt() const {
     }
   if (!known) fail(ErrorKind::invalid_argument, "unknown prefill mode '{}', expected full, exact or bounded", mode);
   if (bounded_rows > 0 && options.mode != PrefillMode::bounded)
-    fail(ErrorKind::invalid_argument, "--bounded-rows {} needs --prefill bounded, got --prefill {}", bounded_rows, mode);
+    fail(ErrorKind::invalid_argument, "--bounded-rows {} needs --prefill bounded, got --prefill {}", bounded_rows,
+         mode);
   options.chunk = chunk;
   options.bounded_rows = bounded_rows;
   return options;
@@ -75,7 +83,8 @@ fs::path find_model(const std::string& path) {
   for (const fs::path& candidate : candidates)
     if (fs::exists(candidate / "config.json", ignored)) return fs::weakly_canonical(candidate, ignored);
   fail(ErrorKind::invalid_argument,
-       "no MODEL was given and the embedded model is not beside the binary ({}) or under share/hadal/models; give a folder",
+       "no MODEL was given and the embedded model is not beside the binary ({}) or under share/hadal/models; give a "
+       "folder",
        binary.string());
 }
 
@@ -97,8 +106,8 @@ std::string LoadedModel::describe() const {
   std::string where(to_string(backend));
   if (const auto* cpu = dynamic_cast<const CpuContext*>(context.get()); cpu != nullptr && backend == Backend::cpu)
     where += fmt::format(" ({}, {} threads)", to_string(cpu->isa()), const_cast<CpuContext*>(cpu)->pool().size());
-  return fmt::format("model {}, {} layers, backend {}, numerics {}", directory.string(), model->config().layers(), where,
-                     to_string(context->numerics()));
+  return fmt::format("model {}, {} layers, backend {}, numerics {}", directory.string(), model->config().layers(),
+                     where, to_string(context->numerics()));
 }
 
 std::string read_text(const std::string& path) {
@@ -121,8 +130,9 @@ std::vector<int32_t> parse_ids(const std::string& text, const std::string& what)
     const std::string word = text.substr(i, end - i);
     const bool digits = std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
     if (!digits || word.size() > 9)
-      fail(ErrorKind::invalid_argument, "{}: '{}' is not a token id, expected whole numbers separated by commas or spaces",
-           what, word.substr(0, 40));
+      fail(ErrorKind::invalid_argument,
+           "{}: '{}' is not a token id, expected whole numbers separated by commas or spaces", what,
+           word.substr(0, 40));
     ids.push_back(std::stoi(word));
     i = end;
   }

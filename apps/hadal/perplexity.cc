@@ -58,8 +58,8 @@ void run_perplexity(const PerplexityOptions& o) {
   size_t longest = 0;
   for (const auto& piece : pieces) longest = std::max(longest, piece.size());
   if (ids.size() < 2) fail(ErrorKind::invalid_data, "{} has {} tokens, at least 2 are needed", o.file, ids.size());
-  fmt::print(stderr, "hadal: {}, {} tokens in {} {}, the longest has {}\n", loaded.describe(), ids.size(), pieces.size(),
-             o.window > 0 ? "windows" : "documents", longest);
+  fmt::print(stderr, "hadal: {}, {} tokens in {} {}, the longest has {}\n", loaded.describe(), ids.size(),
+             pieces.size(), o.window > 0 ? "windows" : "documents", longest);
 
   Progress progress("perplexity", ids.size(), "tokens");
   double sum = 0;
@@ -76,8 +76,8 @@ void run_perplexity(const PerplexityOptions& o) {
   if (o.json) {
     std::string file;
     text::append_json_string(o.file, file);
-    fmt::print("{{\"file\":{},\"pieces\":{},\"tokens\":{},\"nll\":{:.9g},\"perplexity\":{:.9g},\"numerics\":\"{}\"}}\n", file,
-               pieces.size(), predicted, sum, std::exp(mean), to_string(loaded.context->numerics()));
+    fmt::print("{{\"file\":{},\"pieces\":{},\"tokens\":{},\"nll\":{:.9g},\"perplexity\":{:.9g},\"numerics\":\"{}\"}}\n",
+               file, pieces.size(), predicted, sum, std::exp(mean), to_string(loaded.context->numerics()));
   } else {
     fmt::print("perplexity {:.6f} ({:.6f} nats a token, {} tokens, numerics {})\n", std::exp(mean), mean, predicted,
                to_string(loaded.context->numerics()));
@@ -91,7 +91,8 @@ void add_perplexity(CLI::App& app) {
   CLI::App* c = app.add_subcommand("perplexity", "How well a model predicts a text");
   o->model.add_to(*c, true);
   c->add_option("FILE", o->file, "Text; control tokens written out are recognised (- for standard input)")->required();
-  c->add_option("--window", o->window, "Cut the text into windows of this many tokens; 0 = at every beginning-of-sequence token")
+  c->add_option("--window", o->window,
+                "Cut the text into windows of this many tokens; 0 = at every beginning-of-sequence token")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   c->add_option("--chunk", o->chunk, "Tokens in one step")->check(CLI::Range(1, 1 << 20))->capture_default_str();

@@ -17,14 +17,18 @@ int64_t room(const deepseek_v41::Model& model, int64_t context) {
 }  // namespace
 
 PromptCache::PromptCache(deepseek_v41::Model& model, int64_t context, SingleRequest::PromptOptions options)
-    : context_(context), options_(std::move(options)), request_(model, room(model, context)), empty_(request_.state().snapshot()) {}
+    : context_(context),
+      options_(std::move(options)),
+      request_(model, room(model, context)),
+      empty_(request_.state().snapshot()) {}
 
 void PromptCache::go_back(int64_t longest) {
   while (!marks_.empty() && marks_.back().length() > longest) marks_.pop_back();
   if (request_.state().length() > longest) request_.state().restore(marks_.empty() ? empty_ : marks_.back());
 }
 
-PromptCache::Prompt PromptCache::prefill(std::span<const int32_t> ids, const std::function<void(int64_t done)>& progress) {
+PromptCache::Prompt PromptCache::prefill(std::span<const int32_t> ids,
+                                         const std::function<void(int64_t done)>& progress) {
   HADAL_CHECK(!ids.empty() && static_cast<int64_t>(ids.size()) <= context_);
   const std::span<const int32_t> have = request_.state().tokens();
   const auto common = std::mismatch(have.begin(), have.end(), ids.begin(), ids.end()).second - ids.begin();

@@ -36,15 +36,20 @@ constexpr std::pair<const char*, const char*> kPrompts[] = {
     {"question", "<｜begin▁of▁sentence｜><｜User｜>What is the capital of Japan?<｜Assistant｜></think>"},
     {"sum", "<｜begin▁of▁sentence｜><｜User｜>What is 12 plus 7?<｜Assistant｜></think>"},
     {"sum, with reasoning",
-     "<｜begin▁of▁sentence｜><｜System｜>Reasoning Effort: 75 (range 1-100, the higher the value, the more thorough the "
+     "<｜begin▁of▁sentence｜><｜System｜>Reasoning Effort: 75 (range 1-100, the higher the value, the more thorough "
+     "the "
      "reasoning)\n\n<｜User｜>What is 12 plus 7?<｜Assistant｜><think>"},
     {"second turn",
-     "<｜begin▁of▁sentence｜><｜System｜>You are a helpful assistant.<｜User｜>My name is Kate.<｜Assistant｜></think>Nice to meet "
+     "<｜begin▁of▁sentence｜><｜System｜>You are a helpful assistant.<｜User｜>My name is "
+     "Kate.<｜Assistant｜></think>Nice to meet "
      "you, Kate.<｜end▁of▁sentence｜><｜User｜>What is my name?<｜Assistant｜></think>"},
     {"long",
-     "<｜begin▁of▁sentence｜>Tom had a red ball. He went to the park with his dog. The dog saw a cat and ran after it. Tom "
-     "called the dog, but the dog did not come back. Tom looked behind the big tree, and he looked under the bench. Then he "
-     "heard a sound from the pond. The dog was in the water, and the cat sat on a stone. Tom laughed. He took the dog home and "
+     "<｜begin▁of▁sentence｜>Tom had a red ball. He went to the park with his dog. The dog saw a cat and ran after it. "
+     "Tom "
+     "called the dog, but the dog did not come back. Tom looked behind the big tree, and he looked under the bench. "
+     "Then he "
+     "heard a sound from the pond. The dog was in the water, and the cat sat on a stone. Tom laughed. He took the dog "
+     "home and "
      "dried it with a towel. In the evening his mother asked what had happened. Tom told her that"},
 };
 
@@ -148,16 +153,18 @@ Check compare(LoadedModel& loaded, const VerifyPrompt& prompt) {
   const double limit = tolerance(loaded.context->numerics());
   check.passed = std::abs(have.score.log_likelihood - want->second.log_likelihood) <= limit &&
                  std::abs(have.score.gap - want->second.gap) <= limit;
-  check.detail = fmt::format("log-likelihood {:.4f}, recorded {:.4f} ({} tokens, tolerance {}){}", have.score.log_likelihood,
-                             want->second.log_likelihood, prompt.answer.size(), limit,
-                             have.score.gap == 0 ? ", greedy" : fmt::format(", {:.4f} below the likeliest", have.score.gap));
+  check.detail =
+      fmt::format("log-likelihood {:.4f}, recorded {:.4f} ({} tokens, tolerance {}){}", have.score.log_likelihood,
+                  want->second.log_likelihood, prompt.answer.size(), limit,
+                  have.score.gap == 0 ? ", greedy" : fmt::format(", {:.4f} below the likeliest", have.score.gap));
   return check;
 }
 
 std::vector<Check> known_checks(LoadedModel& loaded, const VerifyRecord& record, const std::string& identity) {
   std::vector<Check> checks;
-  checks.push_back({"checkpoint", identity == record.identity,
-                    identity == record.identity ? identity : fmt::format("{}, recorded {}", identity, record.identity)});
+  checks.push_back(
+      {"checkpoint", identity == record.identity,
+       identity == record.identity ? identity : fmt::format("{}, recorded {}", identity, record.identity)});
   for (const auto& [name, hash] : record.files) {
     const std::string have = file_hash(loaded.directory / name);
     checks.push_back({"file: " + name, have == hash, have == hash ? hash : fmt::format("{}, recorded {}", have, hash)});
@@ -165,9 +172,11 @@ std::vector<Check> known_checks(LoadedModel& loaded, const VerifyRecord& record,
   std::optional<text::Tokenizer> tokenizer;
   if (std::filesystem::exists(loaded.directory / "tokenizer.json")) tokenizer.emplace(loaded.tokenizer());
   size_t same = 0;
-  for (const VerifyPrompt& prompt : record.prompts) same += tokenizer && tokenizer->encode_with_special(prompt.text) == prompt.ids;
+  for (const VerifyPrompt& prompt : record.prompts)
+    same += tokenizer && tokenizer->encode_with_special(prompt.text) == prompt.ids;
   if (tokenizer)
-    checks.push_back({"tokenizer", same == record.prompts.size(), fmt::format("{} of {} prompts have the recorded ids", same, record.prompts.size())});
+    checks.push_back({"tokenizer", same == record.prompts.size(),
+                      fmt::format("{} of {} prompts have the recorded ids", same, record.prompts.size())});
   Progress progress("verify", record.prompts.size(), "prompts");
   for (const VerifyPrompt& prompt : record.prompts) {
     checks.push_back(compare(loaded, prompt));
@@ -181,7 +190,8 @@ std::vector<Check> general_checks(LoadedModel& loaded) {
   std::vector<Check> checks;
   if (!std::filesystem::exists(loaded.directory / "tokenizer.json")) {
     const Scored scored = score(loaded, {0, 1, 2, 3}, {4, 5, 6, 7});
-    checks.push_back({"finite", scored.finite, "logits of eight token ids (there is no tokenizer.json to read text with)"});
+    checks.push_back(
+        {"finite", scored.finite, "logits of eight token ids (there is no tokenizer.json to read text with)"});
     return checks;
   }
   const text::Tokenizer tokenizer = loaded.tokenizer();
@@ -191,7 +201,8 @@ std::vector<Check> general_checks(LoadedModel& loaded) {
   const double mean = scored.score.log_likelihood / static_cast<double>(ids.size());
   const double uniform = -std::log(static_cast<double>(loaded.model->config().vocab_size));
   checks.push_back({"English", scored.finite && mean >= uniform + kBetterThanUniform,
-                    fmt::format("{:.3f} nats a token, {:.3f} by chance, at least {} better expected", mean, uniform, kBetterThanUniform)});
+                    fmt::format("{:.3f} nats a token, {:.3f} by chance, at least {} better expected", mean, uniform,
+                                kBetterThanUniform)});
   return checks;
 }
 
@@ -202,7 +213,8 @@ void verify(const VerifyOptions& o) {
   const std::string identity = checkpoint_identity(loaded.checkpoint);
   const std::filesystem::path file = loaded.directory / kVerifyFile;
   const bool known = std::filesystem::exists(file);
-  const std::vector<Check> checks = known ? known_checks(loaded, read_verify_record(file), identity) : general_checks(loaded);
+  const std::vector<Check> checks =
+      known ? known_checks(loaded, read_verify_record(file), identity) : general_checks(loaded);
   const auto failed = std::count_if(checks.begin(), checks.end(), [](const Check& c) { return !c.passed; });
   if (o.json) {
     text::Json::Array list;
@@ -219,10 +231,12 @@ void verify(const VerifyOptions& o) {
   } else {
     for (const Check& c : checks) fmt::print("{}  {:<34}  {}\n", c.passed ? "pass" : "FAIL", c.name, c.detail);
     if (!known)
-      fmt::print("Checkpoint {} is not known: there is no {} beside it, so only general checks were made.\n", identity, kVerifyFile);
+      fmt::print("Checkpoint {} is not known: there is no {} beside it, so only general checks were made.\n", identity,
+                 kVerifyFile);
   }
   std::fflush(stdout);
-  if (failed > 0) fail(ErrorKind::internal, "{} of {} checks failed for {}", failed, checks.size(), loaded.directory.string());
+  if (failed > 0)
+    fail(ErrorKind::internal, "{} of {} checks failed for {}", failed, checks.size(), loaded.directory.string());
 }
 
 }  // namespace

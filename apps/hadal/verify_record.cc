@@ -111,14 +111,19 @@ VerifyRecord read_verify_record(const std::filesystem::path& file) {
 void write_verify_record(const VerifyRecord& record, const std::filesystem::path& file) {
   Json::Object files;
   for (const auto& [name, hash] : record.files) files.emplace_back(name, hash);
-  std::string out = "{\"identity\": " + Json(record.identity).dump() + ",\n\"files\": " + Json(std::move(files)).dump() + ",\n\"prompts\": [";
+  std::string out = "{\"identity\": " + Json(record.identity).dump() +
+                    ",\n\"files\": " + Json(std::move(files)).dump() + ",\n\"prompts\": [";
   for (size_t i = 0; i < record.prompts.size(); ++i) {
     const VerifyPrompt& p = record.prompts[i];
     Json::Object scores;
     for (const auto& [numerics, score] : p.scores)
-      scores.emplace_back(numerics, Json::Object{{"log_likelihood", to_json(score.log_likelihood)}, {"gap", to_json(score.gap)}});
-    const Json prompt = Json::Object{
-        {"name", p.name}, {"text", p.text}, {"ids", to_json(p.ids)}, {"answer", to_json(p.answer)}, {"scores", std::move(scores)}};
+      scores.emplace_back(numerics,
+                          Json::Object{{"log_likelihood", to_json(score.log_likelihood)}, {"gap", to_json(score.gap)}});
+    const Json prompt = Json::Object{{"name", p.name},
+                                     {"text", p.text},
+                                     {"ids", to_json(p.ids)},
+                                     {"answer", to_json(p.answer)},
+                                     {"scores", std::move(scores)}};
     out += (i == 0 ? "\n" : ",\n") + prompt.dump();
   }
   out += "\n]}\n";

@@ -121,7 +121,8 @@ inline Time time_graph(int inner, const std::function<void(cudaStream_t, int)>& 
 // One line a result: name, case, median, fastest, slowest, rate, floor and median over floor.
 inline void report(const char* kernel, const char* shape, const Time& t, double flops, double bytes, double floor_ms) {
   std::printf("%s,%s,%.5f,%.5f,%.5f,%.0f TF/s,%.2f TB/s,%.5f,%.3f\n", kernel, shape, t.median_ms, t.min_ms, t.max_ms,
-              flops / t.median_ms * 1e-9, bytes / t.median_ms * 1e-9, floor_ms, floor_ms > 0 ? t.median_ms / floor_ms : 0);
+              flops / t.median_ms * 1e-9, bytes / t.median_ms * 1e-9, floor_ms,
+              floor_ms > 0 ? t.median_ms / floor_ms : 0);
   std::fflush(stdout);
 }
 
@@ -151,7 +152,8 @@ inline double copy_rate() {
   const size_t count = size_t{1} << 26;  // 1 GiB of uint4
   DeviceArray<uint4> from(count), to(count);
   from.poison();
-  const Time t = time_graph(4, [&](cudaStream_t s, int) { copy_kernel<<<132 * 16, 256, 0, s>>>(to.get(), from.get(), count); }, 50, 9);
+  const Time t = time_graph(
+      4, [&](cudaStream_t s, int) { copy_kernel<<<132 * 16, 256, 0, s>>>(to.get(), from.get(), count); }, 50, 9);
   report("ceiling", "copy 1 GiB", t, 0, 2.0 * count * 16, 0);
   return 2.0 * count * 16 / t.median_ms * 1e-9;
 }

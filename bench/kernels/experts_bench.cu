@@ -39,7 +39,8 @@ __global__ void fill_scales(uint8_t* out, size_t count, uint64_t seed, int low, 
     out[i] = static_cast<uint8_t>(low + mix(seed ^ (i * 77)) % range);
 }
 
-__host__ __device__ double decode_weight(const uint8_t* data, const uint8_t* scale, bool fp8, int k, int row, int column) {
+__host__ __device__ double decode_weight(const uint8_t* data, const uint8_t* scale, bool fp8, int k, int row,
+                                         int column) {
   double v;
   int s;
   if (fp8) {
@@ -96,7 +97,9 @@ struct Layer {
     const uint8_t* d = data->get() + data_each * e;
     const uint8_t* s = scale->get() + scale_each * e;
     const WeightFormat f = fp8 ? WeightFormat::fp8_block32 : WeightFormat::mxfp4;
-    return {{f, kWidth, kD, d, s}, {f, kWidth, kD, d + matrix, s + scales}, {f, kD, kWidth, d + 2 * matrix, s + 2 * scales}};
+    return {{f, kWidth, kD, d, s},
+            {f, kWidth, kD, d + matrix, s + scales},
+            {f, kD, kWidth, d + 2 * matrix, s + 2 * scales}};
   }
   int experts;
   bool fp8;
@@ -115,7 +118,8 @@ std::vector<int32_t> route(int rows, Routing routing, uint64_t seed) {
       const uint64_t u = mix(seed * 1315423911u + static_cast<uint64_t>(r) * 64 + k);
       int e = static_cast<int>(u % kExperts);
       if (routing == Routing::even) e = (r * kTopK + static_cast<int>(row.size())) % kExperts;
-      if (routing == Routing::skewed && (u >> 40) % 8 == 0) e = static_cast<int>(u % 4);  // four experts near 4x the mean
+      if (routing == Routing::skewed && (u >> 40) % 8 == 0)
+        e = static_cast<int>(u % 4);  // four experts near 4x the mean
       if (std::find(row.begin(), row.end(), e) == row.end()) row.push_back(e);
     }
     std::sort(row.begin(), row.end());
@@ -127,11 +131,18 @@ std::vector<int32_t> route(int rows, Routing routing, uint64_t seed) {
 // Everything a run needs besides weights.
 struct Step {
   Step(const Layer& layer, int row_count, int topk_count, const std::vector<int32_t>& host_ids, uint64_t seed)
-      : rows(row_count), topk(topk_count), choices(rows * topk), x(static_cast<size_t>(rows) * kD), ids(host_ids),
-        weights(choices), slots(kExperts), y(static_cast<size_t>(rows) * kD),
+      : rows(row_count),
+        topk(topk_count),
+        choices(rows * topk),
+        x(static_cast<size_t>(rows) * kD),
+        ids(host_ids),
+        weights(choices),
+        slots(kExperts),
+        y(static_cast<size_t>(rows) * kD),
         block(row_plan_bytes(rows, topk, layer.experts, layer.experts)),
         plan(row_plan(block.get(), rows, topk, layer.experts, layer.experts)),
-        activated(static_cast<size_t>(plan.row_capacity) * kWidth), out(static_cast<size_t>(plan.row_capacity) * kD) {
+        activated(static_cast<size_t>(plan.row_capacity) * kWidth),
+        out(static_cast<size_t>(plan.row_capacity) * kD) {
     fill_bf16(x.get(), static_cast<size_t>(rows) * kD, seed, 1.0f);
     std::vector<float> w(choices);
     for (int i = 0; i < choices; ++i) w[i] = 0.1f + 0.4f * static_cast<float>(mix(seed + i) % 1000) / 1000.0f;
@@ -172,9 +183,7 @@ struct Step {
 };
 
 double silu(double x) { return x / (1 + std::exp(-x)); }
-double round_bf16_host(double x) {
-  return bf16_value(__bfloat16_as_ushort(__float2bfloat16(static_cast<float>(x))));
-}
+double round_bf16_host(double x) { return bf16_value(__bfloat16_as_ushort(__float2bfloat16(static_cast<float>(x)))); }
 
 // Sampled rows against float64. The second product is checked from the kernel's own activations, so that each error
 // stands alone.
@@ -193,7 +202,8 @@ void check_rows(const char* name, const Layer& layer, Step& step) {
     const int row = tile.row0 + static_cast<int>(i < 8 ? (i % 2 ? tile.n - 1 : 0) : mix(i + 99) % tile.n);
     const FeedForward w = layer.weights(tile.slot);
     const auto product = [&](const Weight& m, const uint16_t* x, double* out) {
-      reference_product<<<(m.n + 7) / 8, 256>>>(static_cast<const uint8_t*>(m.data), m.scale, layer.fp8, m.n, m.k, x, out);
+      reference_product<<<(m.n + 7) / 8, 256>>>(static_cast<const uint8_t*>(m.data), m.scale, layer.fp8, m.n, m.k, x,
+                                                out);
     };
     const uint16_t* x = step.x.get() + static_cast<size_t>(tokens[row]) * kD;
     product(w.w1, x, result.get());
@@ -234,7 +244,8 @@ void check_batch(const Layer& layer, const Step& large, const std::vector<int32_
   const auto big = large.y.host();
   for (const int rows : {1, 7, 32, 128, 700}) {
     Step small(layer, rows, kTopK, {ids.begin(), ids.begin() + rows * kTopK}, seed);
-    HADAL_CUDA(cudaMemcpy(small.weights.get(), large.weights.get(), rows * kTopK * sizeof(float), cudaMemcpyDeviceToDevice));
+    HADAL_CUDA(
+        cudaMemcpy(small.weights.get(), large.weights.get(), rows * kTopK * sizeof(float), cudaMemcpyDeviceToDevice));
     small.all(nullptr);
     HADAL_CUDA(cudaDeviceSynchronize());
     const auto y = small.y.host();
@@ -250,12 +261,15 @@ void time_prefill(const Layer& layer, const char* name, const std::vector<int32_
   Step step(layer, rows, topk, ids, 5);
   const double flops = 6.0 * ids.size() * kD * kWidth;
   step.group(nullptr);
-  const Time both = time_graph(4, [&](cudaStream_t s, int) { step.group(s), step.feed_forward(s); }, 400);
+  const Time both = time_graph(
+      4, [&](cudaStream_t s, int) { step.group(s), step.feed_forward(s); }, 400);
   report("experts", name, both, flops, 0, flops / 790e9);
   if (layer.fp8) return;
-  const Time plan = time_graph(8, [&](cudaStream_t s, int) { step.group(s); }, 20);
+  const Time plan = time_graph(
+      8, [&](cudaStream_t s, int) { step.group(s); }, 20);
   report("plan", name, plan, 0, 0, 0);
-  const Time sum = time_graph(4, [&](cudaStream_t s, int) { step.combine(s); }, 50);
+  const Time sum = time_graph(
+      4, [&](cudaStream_t s, int) { step.combine(s); }, 50);
   const double bytes = 2.0 * (ids.size() + rows) * kD;
   report("combine", name, sum, 0, bytes, bytes / 4.25e9);
 }
@@ -276,7 +290,8 @@ void time_decode(const Layer& layer, int rows) {
   std::snprintf(name, sizeof name, "decode B=%d (%.1f experts)", rows, touched);
   const Time all = time_graph(kSets, [&](cudaStream_t s, int i) { steps[i]->all(s); });
   report("experts+plan+combine", name, all, 0, bytes, bytes / 4.3e9);
-  const Time plan = time_graph(kSets, [&](cudaStream_t s, int i) { steps[i]->group(s), steps[i]->combine(s); }, 20);
+  const Time plan = time_graph(
+      kSets, [&](cudaStream_t s, int i) { steps[i]->group(s), steps[i]->combine(s); }, 20);
   report("plan+combine", name, plan, 0, 0, 0);
 }
 

@@ -37,9 +37,9 @@ template <typename... Args>
 }
 
 // A broken promise between parts of Hadal, kept in release builds: cheap where it stands.
-#define HADAL_CHECK(condition)                                                                       \
-  do {                                                                                               \
-    if (!(condition))                                                                                \
+#define HADAL_CHECK(condition)                                                                                 \
+  do {                                                                                                         \
+    if (!(condition))                                                                                          \
       ::hadal::fail(::hadal::ErrorKind::internal, "check failed: {} ({}:{})", #condition, __FILE__, __LINE__); \
   } while (false)
 

@@ -41,9 +41,9 @@ void Progress::show(bool last) {
   const double share = total_ > 0 ? std::min(1.0, double(done_) / double(total_)) : 1.0;
   const double rate = double(done_) / elapsed;
   const int left = rate > 0 ? int(std::min(double(total_ - std::min(done_, total_)) / rate, 9e6)) : 0;
-  const std::string amount =
-      unit_.empty() ? fmt::format("{:.2f} of {:.2f} GB  {:.0f} MB/s", double(done_) * 1e-9, double(total_) * 1e-9, rate * 1e-6)
-                    : fmt::format("{} of {} {}  {:.1f} {}/s", done_, total_, unit_, rate, unit_);
+  const std::string amount = unit_.empty() ? fmt::format("{:.2f} of {:.2f} GB  {:.0f} MB/s", double(done_) * 1e-9,
+                                                         double(total_) * 1e-9, rate * 1e-6)
+                                           : fmt::format("{} of {} {}  {:.1f} {}/s", done_, total_, unit_, rate, unit_);
   const std::string numbers = fmt::format("{:3.0f}%  {}  {}:{:02} left", 100 * share, amount, left / 60, left % 60);
   if (terminal_) {
     constexpr int width = 24;

@@ -74,12 +74,10 @@ void unpack_row(RowFormat format, const uint8_t* row, int dim, float* x) {
       for (int i = 0; i < dim; ++i) x[i] = e4m3_table()[row[i]] * from_ue8m0(row[dim + i / 32]);
       return;
     case RowFormat::fp4_ue8m0_32:
-      for (int b = 0; b < dim / 32; ++b)
-        unpack_fp4(row + 16 * b, 32, from_ue8m0(row[dim / 2 + b]), x + 32 * b);
+      for (int b = 0; b < dim / 32; ++b) unpack_fp4(row + 16 * b, 32, from_ue8m0(row[dim / 2 + b]), x + 32 * b);
       return;
     case RowFormat::fp4_e4m3_16:
-      for (int b = 0; b < dim / 16; ++b)
-        unpack_fp4(row + 8 * b, 16, from_e4m3(row[dim / 2 + b]), x + 16 * b);
+      for (int b = 0; b < dim / 16; ++b) unpack_fp4(row + 8 * b, 16, from_e4m3(row[dim / 2 + b]), x + 16 * b);
       return;
   }
 }

@@ -230,8 +230,8 @@ std::span<const int32_t> Checkpoint::engram_token_map() const { return state_->t
 
 void Checkpoint::set_engram_token_map(std::vector<int32_t> map) {
   if (map.size() != static_cast<size_t>(config().vocab_size))
-    fail(ErrorKind::invalid_data, "the Engram token map of {} has {} entries, vocab_size is {}", directory().string(), map.size(),
-         config().vocab_size);
+    fail(ErrorKind::invalid_data, "the Engram token map of {} has {} entries, vocab_size is {}", directory().string(),
+         map.size(), config().vocab_size);
   check_token_map(map, "the Engram token map of " + directory().string(), config());
   state_->token_map = std::move(map);
 }

@@ -45,8 +45,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
     return;
   }
   void* address = reserve_aligned(size_t(info.st_size));
-  if (address != MAP_FAILED)
-    address = ::mmap(address, size_t(info.st_size), PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+  if (address != MAP_FAILED) address = ::mmap(address, size_t(info.st_size), PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
   const int reason = errno;
   ::close(fd);
   if (address == MAP_FAILED)
@@ -92,7 +91,8 @@ void MappedFile::read(std::span<const std::byte> part) const {
   if (::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ) == 0) return;
   if (errno != EINVAL) fail(ErrorKind::io, "cannot read {}: {}", path_.string(), std::strerror(errno));
 #endif
-  for (uintptr_t at = begin; at < end; at += page) (void)*reinterpret_cast<const volatile std::byte*>(at);  // before Linux 5.14
+  for (uintptr_t at = begin; at < end; at += page)
+    (void)*reinterpret_cast<const volatile std::byte*>(at);  // before Linux 5.14
 }
 
 }  // namespace hadal

@@ -38,7 +38,8 @@ std::unique_ptr<Context> make_context(Backend backend, Numerics numerics, int th
 #ifdef HADAL_HAVE_CUDA
   return std::make_unique<CudaContext>(cuda::ContextOptions{.numerics = numerics, .graphs = graphs});
 #else
-  fail(ErrorKind::unsupported, "this binary was built without CUDA; rebuild with the CUDA 13 toolkit, or use the cpu backend");
+  fail(ErrorKind::unsupported,
+       "this binary was built without CUDA; rebuild with the CUDA 13 toolkit, or use the cpu backend");
 #endif
 }
 

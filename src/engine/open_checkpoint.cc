@@ -15,7 +15,8 @@ Checkpoint open_checkpoint(const std::filesystem::path& directory) {
   const int have = text::engram_token_map_size(map);
   if (have != config.engram_compressed_vocab_size)
     fail(ErrorKind::invalid_data,
-         "{}: the tokenizer gives {} compressed ids for Engram, engram_compressed_vocab_size is {}; put the map that the model was "
+         "{}: the tokenizer gives {} compressed ids for Engram, engram_compressed_vocab_size is {}; put the map that "
+         "the model was "
          "trained with into engram_token_map.npy",
          directory.string(), have, config.engram_compressed_vocab_size);
   checkpoint.set_engram_token_map(std::move(map));

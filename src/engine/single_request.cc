@@ -41,10 +41,10 @@ std::vector<float> SingleRequest::prefill(std::span<const int32_t> ids, const Pr
 
   std::vector<float> logits;
   for (int64_t done = 0; done < n; done += options.chunk) {
-    const auto piece = ids.subspan(static_cast<size_t>(done), static_cast<size_t>(std::min<int64_t>(options.chunk, n - done)));
+    const auto piece =
+        ids.subspan(static_cast<size_t>(done), static_cast<size_t>(std::min<int64_t>(options.chunk, n - done)));
     const bool last = done + static_cast<int64_t>(piece.size()) == n;
-    const LogitsWanted wanted =
-        options.logits == LogitsWanted::last && !last ? LogitsWanted::none : options.logits;
+    const LogitsWanted wanted = options.logits == LogitsWanted::last && !last ? LogitsWanted::none : options.logits;
     const std::vector<float> rows = run(piece, wanted, options.observe);
     logits.insert(logits.end(), rows.begin(), rows.end());
     if (options.progress) options.progress(done + static_cast<int64_t>(piece.size()));

@@ -137,8 +137,6 @@ class StepScratch {
 };
 
 // Rounding at a published BF16 boundary: every norm and linear output, q, latents after rounding, layer outputs, h.
-inline float round_activation(Numerics numerics, float x) {
-  return numerics == Numerics::fp32 ? x : round_bf16(x);
-}
+inline float round_activation(Numerics numerics, float x) { return numerics == Numerics::fp32 ? x : round_bf16(x); }
 
 }  // namespace hadal

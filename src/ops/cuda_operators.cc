@@ -83,7 +83,8 @@ void prepare_weight(Context& base, Weight& weight) {
   CudaContext& context = CudaContext::of(base);
   const size_t bytes = cuda::packed_bytes(weight);
   // The copy lives as long as the published bytes: with the context, or in step memory with the step.
-  void* packed = context.is_placed(weight.data) ? context.allocate("packed weights", bytes) : context.allocate_step(bytes);
+  void* packed =
+      context.is_placed(weight.data) ? context.allocate("packed weights", bytes) : context.allocate_step(bytes);
   cuda::pack_linear(context, weight, packed);
   weight.packed = packed;
 }
@@ -139,7 +140,8 @@ void random_weight(Context& base, Weight& weight, const RandomValues& values) {
   take_weight(CudaContext::of(base), weight, RandomBytes(values));
 }
 
-void random_experts(Context& base, std::span<FeedForward> experts, const RandomValues& gate_up, const RandomValues& down) {
+void random_experts(Context& base, std::span<FeedForward> experts, const RandomValues& gate_up,
+                    const RandomValues& down) {
   take_experts(CudaContext::of(base), experts, [&](size_t e, int part) {
     RandomValues values = part == 2 ? down : gate_up;
     values.seed += 3 * e + static_cast<size_t>(part);

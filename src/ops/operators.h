@@ -20,28 +20,35 @@
 
 namespace hadal {
 
-#define HADAL_OPERATORS(X)                  \
-  X(embedding, EmbeddingArgs)               \
-  X(hyper_connection, HyperConnectionArgs)  \
-  X(tap, TapArgs)                           \
-  X(engram_gather, EngramGatherArgs)        \
-  X(engram_apply, EngramApplyArgs)          \
-  X(attention_input, AttentionInputArgs)    \
-  X(compressor, CompressorArgs)             \
-  X(indexer, IndexerArgs)                   \
-  X(sparse_attention, SparseAttentionArgs)  \
-  X(attention_output, AttentionOutputArgs)  \
-  X(router, RouterArgs)                     \
-  X(experts, ExpertsArgs)                   \
-  X(head, HeadArgs)                         \
-  X(draft_context, DraftContextArgs)        \
-  X(draft_logits, DraftLogitsArgs)          \
+#define HADAL_OPERATORS(X)                 \
+  X(embedding, EmbeddingArgs)              \
+  X(hyper_connection, HyperConnectionArgs) \
+  X(tap, TapArgs)                          \
+  X(engram_gather, EngramGatherArgs)       \
+  X(engram_apply, EngramApplyArgs)         \
+  X(attention_input, AttentionInputArgs)   \
+  X(compressor, CompressorArgs)            \
+  X(indexer, IndexerArgs)                  \
+  X(sparse_attention, SparseAttentionArgs) \
+  X(attention_output, AttentionOutputArgs) \
+  X(router, RouterArgs)                    \
+  X(experts, ExpertsArgs)                  \
+  X(head, HeadArgs)                        \
+  X(draft_context, DraftContextArgs)       \
+  X(draft_logits, DraftLogitsArgs)         \
   X(cache_commit, CacheCommitArgs)
 
+// `reference`: one thread, no tricks, the executable specification. `cpu`: threads and SIMD. `cuda`: Hopper.
 #define HADAL_DECLARE(op, Args) void op(Context&, const Args&);
-namespace reference { HADAL_OPERATORS(HADAL_DECLARE) }  // one thread, no tricks: the executable specification
-namespace cpu { HADAL_OPERATORS(HADAL_DECLARE) }        // threads and SIMD
-namespace cuda { HADAL_OPERATORS(HADAL_DECLARE) }       // Hopper
+namespace reference {
+HADAL_OPERATORS(HADAL_DECLARE)
+}  // namespace reference
+namespace cpu {
+HADAL_OPERATORS(HADAL_DECLARE)
+}  // namespace cpu
+namespace cuda {
+HADAL_OPERATORS(HADAL_DECLARE)
+}  // namespace cuda
 #undef HADAL_DECLARE
 
 enum class OperatorId : uint8_t {
@@ -70,7 +77,8 @@ struct Operators {
   // For benchmarks of models that are not at hand: the same as load_weight and load_experts with normal values made on the
   // device from a seed, of the given formats and shapes; and the rows of an Engram table. Null: the backend has none.
   void (*random_weight)(Context&, Weight&, const RandomValues&) = nullptr;
-  void (*random_experts)(Context&, std::span<FeedForward>, const RandomValues& gate_up, const RandomValues& down) = nullptr;
+  void (*random_experts)(Context&, std::span<FeedForward>, const RandomValues& gate_up,
+                         const RandomValues& down) = nullptr;
   void (*random_table)(Context&, EngramTable&, const RandomValues&) = nullptr;
   // Packed rows of `dim` values of size about 1, for caches that nothing has computed.
   void (*random_rows)(Context&, RowFormat, int dim, uint8_t* rows, int64_t count, uint64_t seed) = nullptr;

@@ -5,10 +5,8 @@ namespace hadal::reference {
 float weight_at(const Weight& w, int64_t n, int64_t k) {
   const int64_t columns = w.k;
   switch (w.format) {
-    case WeightFormat::f32:
-      return static_cast<const float*>(w.data)[n * columns + k];
-    case WeightFormat::bf16:
-      return from_bf16(static_cast<const uint16_t*>(w.data)[n * columns + k]);
+    case WeightFormat::f32: return static_cast<const float*>(w.data)[n * columns + k];
+    case WeightFormat::bf16: return from_bf16(static_cast<const uint16_t*>(w.data)[n * columns + k]);
     case WeightFormat::fp8_block32: {
       const uint8_t code = static_cast<const uint8_t*>(w.data)[n * columns + k];
       const int64_t blocks_per_row = (columns + 31) / 32;
@@ -41,8 +39,7 @@ std::vector<float> multiply(const Weight& w, const float* x, int64_t rows, int64
   std::vector<float> y(rows * w.n);
   for (int64_t n = 0; n < w.n; ++n) {
     const Row row = weight_row(w, n);
-    for (int64_t r = 0; r < rows; ++r)
-      y[r * w.n + n] = static_cast<float>(dot(row.data(), x + r * stride, w.k));
+    for (int64_t r = 0; r < rows; ++r) y[r * w.n + n] = static_cast<float>(dot(row.data(), x + r * stride, w.k));
   }
   return y;
 }
@@ -53,8 +50,7 @@ void round_all(Numerics numerics, std::vector<float>& y) {
 
 }  // namespace
 
-std::vector<float> linear_f32(Numerics numerics, const Weight& w, const float* x, int64_t rows,
-                              int64_t stride) {
+std::vector<float> linear_f32(Numerics numerics, const Weight& w, const float* x, int64_t rows, int64_t stride) {
   const bool quantised = w.format == WeightFormat::fp8_block32 || w.format == WeightFormat::mxfp4;
   if (numerics != Numerics::official || !quantised) return multiply(w, x, rows, stride);
 
@@ -96,12 +92,11 @@ void rotate(Numerics numerics, const Rope& rope, float* x, int64_t dim, int32_t 
   for (int i = 0; i < rope.dim / 2; ++i) {
     const float angle = static_cast<float>(position) * rope.inv_freq[i];
     const auto c = static_cast<float>(std::cos(static_cast<double>(angle)));
-    const auto s = static_cast<float>(inverse ? -std::sin(static_cast<double>(angle))
-                                              : std::sin(static_cast<double>(angle)));
+    const auto s =
+        static_cast<float>(inverse ? -std::sin(static_cast<double>(angle)) : std::sin(static_cast<double>(angle)));
     const float re = rotated[2 * i], im = rotated[2 * i + 1];
     rotated[2 * i] = round_activation(numerics, static_cast<double>(re) * c - static_cast<double>(im) * s);
-    rotated[2 * i + 1] =
-        round_activation(numerics, static_cast<double>(re) * s + static_cast<double>(im) * c);
+    rotated[2 * i + 1] = round_activation(numerics, static_cast<double>(re) * s + static_cast<double>(im) * c);
   }
 }
 

@@ -45,8 +45,7 @@ double dot(const float* a, const float* b, int64_t n);
 
 // y = W x, rounded to fp32 only. x is [rows, k], row-major with `stride` floats from one row to the next.
 // `official` numerics round the input of an FP8 or FP4 weight by Q1 (spec 3.1).
-std::vector<float> linear_f32(Numerics numerics, const Weight& w, const float* x, int64_t rows,
-                              int64_t stride);
+std::vector<float> linear_f32(Numerics numerics, const Weight& w, const float* x, int64_t rows, int64_t stride);
 // y = bf16(W x): a linear layer whose output is an activation.
 std::vector<float> linear(Numerics numerics, const Weight& w, const float* x, int64_t rows, int64_t stride);
 // The same without Q1 in any mode: wo_a (spec 3.1).
@@ -62,8 +61,7 @@ void rms_norm(Numerics numerics, float* x, const uint16_t* w, int64_t n, float e
 
 // In place on the last rope.dim of x[dim]: interleaved pairs times exp(i angle), rounded to bf16 (spec 3.1).
 // `inverse` uses the conjugate.
-void rotate(Numerics numerics, const Rope& rope, float* x, int64_t dim, int32_t position,
-            bool inverse = false);
+void rotate(Numerics numerics, const Rope& rope, float* x, int64_t dim, int32_t position, bool inverse = false);
 
 inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 inline double silu(double x) { return x * sigmoid(x); }

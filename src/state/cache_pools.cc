@@ -62,8 +62,8 @@ CachePools::CachePools(Context& context, CacheLayout layout, int slots, int page
 }
 
 WindowRing CachePools::ring(int layer) const {
-  return {rings_[static_cast<size_t>(layer)],
-          static_cast<int>(row_bytes(RowFormat::fp8_ue8m0_32, layout_.head_dim)), layout_.window};
+  return {rings_[static_cast<size_t>(layer)], static_cast<int>(row_bytes(RowFormat::fp8_ue8m0_32, layout_.head_dim)),
+          layout_.window};
 }
 WindowRing CachePools::draft_ring(int stage) const { return ring(layout_.layers + stage); }
 PagedRows CachePools::entries(int owner) const { return entries_[static_cast<size_t>(owner)]; }

@@ -39,15 +39,15 @@ class CachePools {
   Context& context() const { return context_; }
   const CacheLayout& layout() const { return layout_; }
 
-  WindowRing ring(int layer) const;         // 0 .. layers - 1
+  WindowRing ring(int layer) const;  // 0 .. layers - 1
   WindowRing draft_ring(int stage) const;
   PagedRows entries(int owner) const;
   PagedRows keys(int owner) const;
-  float* pending(int owner) const;          // [slots, 2 * head_dim]; null at ratio 1
+  float* pending(int owner) const;  // [slots, 2 * head_dim]; null at ratio 1
 
-  int acquire_slot();                       // throws out_of_memory when all are taken
+  int acquire_slot();  // throws out_of_memory when all are taken
   void release_slot(int slot);
-  int acquire_page();                       // with one reference
+  int acquire_page();  // with one reference
   void retain_page(int page) { ++references_[static_cast<size_t>(page)]; }
   void release_page(int page);
   bool shared(int page) const { return references_[static_cast<size_t>(page)] > 1; }

@@ -75,8 +75,8 @@ class StepPlan {
   const int32_t* device_tokens_ = nullptr;
   const int32_t* floor_ = nullptr;
 
-  std::vector<int32_t> step_begin_;                      // [segments + 1]
-  std::deque<RowSet> sets_;                              // stable addresses
+  std::vector<int32_t> step_begin_;                          // [segments + 1]
+  std::deque<RowSet> sets_;                                  // stable addresses
   std::map<const RowSet*, std::vector<int32_t>> host_rows_;  // step_row of each set
   std::map<std::vector<int64_t>, const RowSet*> by_first_;
   std::map<std::pair<const RowSet*, const RowSet*>, const int32_t*> maps_;

@@ -43,8 +43,8 @@ bool is_blank(utf8proc_int32_t cp) { return cp == ' ' || cp == '\t' || cp == '\r
 std::vector<utf8proc_int32_t> decomposed(const std::string& text) {
   utf8proc_uint8_t* raw = nullptr;
   const utf8proc_ssize_t n =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()), &raw,
-                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT));
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                   &raw, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT));
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(raw, &std::free);
   if (n < 0) fail(ErrorKind::invalid_data, "a token cannot be normalised: {}", utf8proc_errmsg(n));
   std::vector<utf8proc_int32_t> out;

@@ -15,8 +15,9 @@ Tokenizer tokenizer_of(std::vector<std::string> words) {
   for (char32_t b = 0; b < 256; ++b) {
     const bool printable = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
     const char32_t letter = printable ? b : extra++;
-    const std::string spelt = letter < 0x80 ? std::string(1, static_cast<char>(letter))
-                                            : std::string{static_cast<char>(0xC0 | (letter >> 6)), static_cast<char>(0x80 | (letter & 63))};
+    const std::string spelt =
+        letter < 0x80 ? std::string(1, static_cast<char>(letter))
+                      : std::string{static_cast<char>(0xC0 | (letter >> 6)), static_cast<char>(0x80 | (letter & 63))};
     if (std::find(words.begin(), words.end(), spelt) == words.end()) words.push_back(spelt);
   }
   Json::Object vocab;

@@ -24,7 +24,8 @@ constexpr std::array<std::string_view, 3> kDeepSeekV3 = {
 // In a regular expression the escapes \r and \n are the characters: files spell them either way.
 std::string with_line_breaks(std::string pattern) {
   for (const auto& [escape, character] : {std::pair{"\\r", "\r"}, std::pair{"\\n", "\n"}})
-    for (std::size_t at = 0; (at = pattern.find(escape, at)) != std::string::npos; ++at) pattern.replace(at, 2, character);
+    for (std::size_t at = 0; (at = pattern.find(escape, at)) != std::string::npos; ++at)
+      pattern.replace(at, 2, character);
   return pattern;
 }
 

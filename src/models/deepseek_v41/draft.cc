@@ -47,8 +47,7 @@ void Model::condition_drafts(StepPlan& plan, const Tensor& main_hidden, Step& st
   }
 }
 
-Drafts Model::draft(std::span<RequestState* const> states, std::span<const int32_t> anchors,
-                    const Observer& observe) {
+Drafts Model::draft(std::span<RequestState* const> states, std::span<const int32_t> anchors, const Observer& observe) {
   const V41Config& c = config_;
   HADAL_CHECK(c.draft_stages() > 0 && !states.empty() && states.size() == anchors.size());
   // The draft rows are a proposal that is never committed: positions, ring and slot come from the same plan as in any step.
@@ -109,8 +108,8 @@ Drafts Model::draft(std::span<RequestState* const> states, std::span<const int32
       s.bidirectional = true;
       s.o = context_.activations(rows.rows, static_cast<int64_t>(c.num_attention_heads) * c.head_dim);
       op_.sparse_attention(context_, s);
-      op_.attention_output(context_, {rows.rows, c.o_groups, s.o, w.attention.wo_a, w.attention.wo_b,
-                                      residual.output(rows)});
+      op_.attention_output(context_,
+                           {rows.rows, c.o_groups, s.o, w.attention.wo_a, w.attention.wo_b, residual.output(rows)});
     }
     const Tensor x_ffn = residual.enter(w.ffn_mix, w.ffn_norm, rows);
     moe(w.moe, rows, c.dspark_num_experts_per_tok, nullptr, x_ffn, residual.output(rows), stage, {});
@@ -132,9 +131,9 @@ Model::DraftLogits Model::draft_logits(const Drafts& drafts, int row, int32_t pr
   };
   DraftLogits out{context_.tensor(1, config_.vocab_size, DType::f32), context_.tensor(1, 1, DType::f32)};
   const DraftWeights& w = weights_.draft;
-  op_.draft_logits(context_, {1, context_.upload(std::span<const int32_t>(&previous, 1)), one_row(drafts.base),
-                              one_row(drafts.hidden), w.markov_embed, w.markov_head, w.confidence, out.logits,
-                              out.probability});
+  op_.draft_logits(context_,
+                   {1, context_.upload(std::span<const int32_t>(&previous, 1)), one_row(drafts.base),
+                    one_row(drafts.hidden), w.markov_embed, w.markov_head, w.confidence, out.logits, out.probability});
   return out;
 }
 

@@ -29,11 +29,16 @@ std::span<const int32_t> required_token_map(const Checkpoint& checkpoint) {
 }  // namespace
 
 Model::Model(const Checkpoint& checkpoint, Context& context, const Operators& operators)
-    : Model(checkpoint.config(), bind_weights(checkpoint, context, operators), required_token_map(checkpoint), context, operators) {}
+    : Model(checkpoint.config(), bind_weights(checkpoint, context, operators), required_token_map(checkpoint), context,
+            operators) {}
 
 Model::Model(const V41Config& config, ModelWeights weights, std::span<const int32_t> engram_token_map, Context& context,
              const Operators& operators)
-    : config_(config), context_(context), op_(operators), weights_(std::move(weights)), recorded_(std::make_unique<RecordedSteps>(context)) {
+    : config_(config),
+      context_(context),
+      op_(operators),
+      weights_(std::move(weights)),
+      recorded_(std::make_unique<RecordedSteps>(context)) {
   const auto place = [&](const std::vector<float>& v) {
     return static_cast<const float*>(context.place_weight(v.data(), v.size() * sizeof(float)));
   };
@@ -64,9 +69,7 @@ StepShape Model::step_shape() const {
   return {config_.layers(), config_.sliding_window, config_.first_decoder_layer()};
 }
 
-Rope Model::rope(int ratio) const {
-  return {ratio > 0 ? rope_compressed_ : rope_main_, config_.qk_rope_head_dim};
-}
+Rope Model::rope(int ratio) const { return {ratio > 0 ? rope_compressed_ : rope_main_, config_.qk_rope_head_dim}; }
 
 namespace {
 
@@ -89,7 +92,8 @@ Step Model::forward(StepPlan& plan, const Observer& observe) {
   // All that comes from the host is uploaded first. Engram rows depend on token ids alone.
   const std::vector<const uint32_t*> engram_index = upload_engram_index(plan);
   const auto run_all = [&] { return run(plan, engram_index, observe); };
-  if (!recording_ || !context_.can_record() || observe || !plan.uniform() || image_rows(plan, plan.all()) != nullptr) return run_all();
+  if (!recording_ || !context_.can_record() || observe || !plan.uniform() || image_rows(plan, plan.all()) != nullptr)
+    return run_all();
   RecordedSteps::Key key = RecordedSteps::key(plan);
   for (const uint32_t* index : engram_index) key.push_back(reinterpret_cast<uintptr_t>(index));
   return recorded_->run(std::move(key), run_all);
@@ -176,7 +180,8 @@ std::vector<const uint32_t*> Model::upload_engram_index(StepPlan& plan) {
 }
 
 Tensor Model::gather_engram_rows(int index, StepPlan& plan, const uint32_t* list) {
-  const int rows = plan.in(config_.engram_layer_ids[static_cast<size_t>(index)]).rows, columns = engram_hash_->columns();
+  const int rows = plan.in(config_.engram_layer_ids[static_cast<size_t>(index)]).rows,
+            columns = engram_hash_->columns();
   const EngramTable& table = weights_.engrams[static_cast<size_t>(index)].table;
   const Tensor e = context_.activations(rows, static_cast<int64_t>(columns) * table.dim);
   if (rows > 0) op_.engram_gather(context_, {rows, columns, list, table, e});
@@ -289,8 +294,7 @@ void Model::attention(const BlockWeights& w, int layer, StepPlan& plan, const Te
       see(observe, "latent", layer, a.latent);
     }
     if (c.is_index_source(layer) && out.rows > 0) {
-      const IndexerWeights& iw =
-          weights_.indexers[static_cast<size_t>(index_of(c.index_source_layer_ids, layer))];
+      const IndexerWeights& iw = weights_.indexers[static_cast<size_t>(index_of(c.index_source_layer_ids, layer))];
       IndexerArgs a;
       a.rows = &out;
       a.segments = &plan.segments();
@@ -426,8 +430,13 @@ void Model::give_commit(StepPlan& plan, const Step& step, const int32_t* accepte
     op_.cache_commit(context_, a);
   }
   for (size_t s = 0; s < step.draft_latents.size(); ++s)
-    op_.cache_commit(context_, {&plan.draft(), &plan.segments(), accepted, step.draft_latents[s],
-                                pools.draft_ring(static_cast<int>(s)), {}, nullptr});
+    op_.cache_commit(context_, {&plan.draft(),
+                                &plan.segments(),
+                                accepted,
+                                step.draft_latents[s],
+                                pools.draft_ring(static_cast<int>(s)),
+                                {},
+                                nullptr});
 }
 
 }  // namespace hadal::deepseek_v41

@@ -19,8 +19,9 @@ std::vector<float> inverse_frequencies(double theta, int dim) {
 std::vector<float> yarn_inverse_frequencies(double theta, int dim, const RopeScaling& scaling) {
   std::vector<float> inv = inverse_frequencies(theta, dim);
   const auto correction = [&](double rotations) {
-    return dim * std::log(static_cast<double>(scaling.original_max_position_embeddings) /
-                          (rotations * 2 * std::numbers::pi)) /
+    return dim *
+           std::log(static_cast<double>(scaling.original_max_position_embeddings) /
+                    (rotations * 2 * std::numbers::pi)) /
            (2 * std::log(theta));
   };
   const auto low = static_cast<float>(std::max(std::floor(correction(scaling.beta_fast)), 0.0));

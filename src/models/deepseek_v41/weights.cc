@@ -20,8 +20,8 @@ void check_scales(const TensorView& scale, uint8_t largest) {
   for (size_t i = 0; i < scale.bytes; ++i)
     if (bytes[i] > largest)
       fail(ErrorKind::invalid_data,
-           "{}: scale byte {} at index {} {}, the largest allowed is {}; the file is damaged, fetch it again", scale.name,
-           bytes[i], i, bytes[i] == 255 ? "is NaN" : "overflows", largest);
+           "{}: scale byte {} at index {} {}, the largest allowed is {}; the file is damaged, fetch it again",
+           scale.name, bytes[i], i, bytes[i] == 255 ? "is NaN" : "overflows", largest);
 }
 
 // Fails before hours of loading rather than in the middle.
@@ -36,8 +36,10 @@ void check_room(const Checkpoint& checkpoint, Context& context, const Operators&
   if (tables + experts + rest <= room) return;
   const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   fail(ErrorKind::out_of_memory,
-       "{}: the weights have {:.1f} GiB (Engram tables {:.1f}, experts {:.1f}, the rest {:.1f}), the device has room for "
-       "{:.1f} GiB, and the {} backend reads no table or expert from host memory yet; --device cpu reads the files in place",
+       "{}: the weights have {:.1f} GiB (Engram tables {:.1f}, experts {:.1f}, the rest {:.1f}), the device has room "
+       "for "
+       "{:.1f} GiB, and the {} backend reads no table or expert from host memory yet; --device cpu reads the files in "
+       "place",
        checkpoint.directory().string(), gib(tables + experts + rest), gib(tables), gib(experts), gib(rest), gib(room),
        operators.backend);
 }

@@ -10,9 +10,9 @@ namespace {
 constexpr int kWarps = 4;
 
 // Window latents, one warp a row: norm, rotation, Q1, packed.
-__global__ void __launch_bounds__(32 * kWarps) latent_kernel(const uint16_t* kv, int rows, int dim, const int32_t* position,
-                                                             const uint16_t* norm, float eps, Rope rope, uint8_t* latent,
-                                                             int row_bytes) {
+__global__ void __launch_bounds__(32 * kWarps)
+    latent_kernel(const uint16_t* kv, int rows, int dim, const int32_t* position, const uint16_t* norm, float eps,
+                  Rope rope, uint8_t* latent, int row_bytes) {
   extern __shared__ float shared[];
   const int lane = threadIdx.x % 32;
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
@@ -26,7 +26,8 @@ __global__ void __launch_bounds__(32 * kWarps) latent_kernel(const uint16_t* kv,
 }
 
 // Queries, in place: one CTA a row, one warp a head at a time, one lane a pair. Only the rotated channels are touched.
-__global__ void __launch_bounds__(256) rotate_heads_kernel(uint16_t* q, int heads, int head_dim, const int32_t* position, Rope rope) {
+__global__ void __launch_bounds__(256)
+    rotate_heads_kernel(uint16_t* q, int heads, int head_dim, const int32_t* position, Rope rope) {
   const int64_t row = blockIdx.x;
   for (int pair = threadIdx.x % 32; pair < rope.dim / 2; pair += 32) {
     const float2 cs = rotation(rope, pair, position[row]);
@@ -70,7 +71,8 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
   LinearArgs up = linear_args(args.qr, args.wq_b, args.q);
   up.rows = queries;
   linear(cuda, up);
-  rotate_heads_kernel<<<queries, 256, 0, cuda.stream()>>>(args.q.bf16(), args.heads, args.head_dim, args.out->position, args.rope);
+  rotate_heads_kernel<<<queries, 256, 0, cuda.stream()>>>(args.q.bf16(), args.heads, args.head_dim, args.out->position,
+                                                          args.rope);
   HADAL_CUDA_LAUNCHED("query rotation");
   latents.join();
 }

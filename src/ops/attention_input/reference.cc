@@ -29,8 +29,7 @@ void queries(Numerics numerics, const AttentionInputArgs& args) {
   for (int r = 0; r < rows; ++r) std::copy_n(args.x.f32(mapped(args.source, r)), d, x.data() + r * d);
 
   std::vector<float> qr = linear(numerics, args.wq_a, x.data(), rows, d);
-  for (int r = 0; r < rows; ++r)
-    rms_norm(numerics, qr.data() + r * q_lora, args.q_norm, q_lora, args.norm_eps);
+  for (int r = 0; r < rows; ++r) rms_norm(numerics, qr.data() + r * q_lora, args.q_norm, q_lora, args.norm_eps);
 
   std::vector<float> q = linear(numerics, args.wq_b, qr.data(), rows, q_lora);
   for (int r = 0; r < rows; ++r)
@@ -52,8 +51,7 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
 
   const std::vector<float> kv = window_latents(context.numerics(), args);
   for (int r = 0; r < args.in->rows; ++r)
-    pack_row(RowFormat::fp8_ue8m0_32, kv.data() + int64_t{r} * args.head_dim, args.head_dim,
-             args.latent.u8(r));
+    pack_row(RowFormat::fp8_ue8m0_32, kv.data() + int64_t{r} * args.head_dim, args.head_dim, args.latent.u8(r));
 
   if (args.out == nullptr) return;
   check_weight(args.wq_a, args.wq_a.n, args.x.cols, "wq_a");

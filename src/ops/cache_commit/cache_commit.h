@@ -15,8 +15,8 @@ struct CacheCommitArgs {
   const int32_t* accepted = nullptr;  // [segments]
   Tensor latent;                      // u8 [in.rows, ring.row_bytes]
   WindowRing ring;
-  Tensor ab;                          // f32 [in.rows, 2 * head_dim] or empty
-  float* pending = nullptr;           // [slots, 2 * head_dim] or null
+  Tensor ab;                 // f32 [in.rows, 2 * head_dim] or empty
+  float* pending = nullptr;  // [slots, 2 * head_dim] or null
 };
 
 }  // namespace hadal

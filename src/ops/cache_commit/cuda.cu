@@ -6,8 +6,9 @@ namespace hadal::cuda {
 namespace {
 
 // One warp a row; rows that are rejected, or older than the window, are skipped.
-__global__ void __launch_bounds__(128) cache_commit_kernel(RowSet in, Segments segments, const int32_t* accepted, const uint8_t* latent,
-                                                           WindowRing ring, const float* ab, int ab_cols, float* pending) {
+__global__ void __launch_bounds__(128)
+    cache_commit_kernel(RowSet in, Segments segments, const int32_t* accepted, const uint8_t* latent, WindowRing ring,
+                        const float* ab, int ab_cols, float* pending) {
   const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= in.rows) return;
   const int s = in.segment[row], p = in.position[row];

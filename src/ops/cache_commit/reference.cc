@@ -30,8 +30,7 @@ void cache_commit(Context& context, const CacheCommitArgs& args) {
     // The half group of an odd length must be among the rows.
     const int last = in.seg_begin[s + 1] - 1;
     HADAL_CHECK(args.pending == nullptr || n == 0 || length % 2 == 0 ||
-                (last >= in.seg_begin[s] && in.position[in.seg_begin[s]] < length &&
-                 in.position[last] >= length - 1));
+                (last >= in.seg_begin[s] && in.position[in.seg_begin[s]] < length && in.position[last] >= length - 1));
   }
 }
 

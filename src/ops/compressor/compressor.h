@@ -12,7 +12,7 @@ namespace hadal {
 //   entry = Q3( rope( c, g * ratio ) )
 // A group whose first token belongs to an earlier step takes that token's (a, b) from `pending`.
 struct CompressorArgs {
-  Tensor x;  // activations [rows.rows, d]
+  Tensor x;                      // activations [rows.rows, d]
   const RowSet* rows = nullptr;  // all rows of the step
   const Segments* segments = nullptr;
 

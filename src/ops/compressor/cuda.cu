@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(32 * kWarps) entry_kernel(const Pool p) {
     for (int i = lane; i < dim; i += 32) v[i] = round_bf16(p.ab[int64_t{row} * dim + i]);
   } else {
     const float* second = p.ab + int64_t{row} * 2 * dim;
-    const float* first = row > p.rows.seg_begin[segment] ? second - 2 * dim
-                                                         : p.pending + int64_t{p.segments.slot[segment]} * 2 * dim;
+    const float* first =
+        row > p.rows.seg_begin[segment] ? second - 2 * dim : p.pending + int64_t{p.segments.slot[segment]} * 2 * dim;
     for (int i = lane; i < dim; i += 32) {
       const float b0 = first[dim + i], b1 = second[dim + i], top = fmaxf(b0, b1);
       const float e0 = expf(b0 - top), e1 = expf(b1 - top);
@@ -110,13 +110,15 @@ void compressor(Context& context, const CompressorArgs& args) {
     linear(cuda, half);
   }
   const Tensor c = cuda.activations(rows, dim), k = cuda.activations(rows, args.index_dim);
-  const Pool pool{*args.rows,   *args.segments, args.ratio,  dim,         args.index_dim, args.norm_eps, args.rope, ab.f32(), args.pending,
-                  args.norm,    args.k_norm,    args.entries, args.keys,  c.bf16(),       args.latent ? args.latent.f32() : nullptr};
+  const Pool pool{*args.rows,    *args.segments, args.ratio, dim,          args.index_dim,
+                  args.norm_eps, args.rope,      ab.f32(),   args.pending, args.norm,
+                  args.k_norm,   args.entries,   args.keys,  c.bf16(),     args.latent ? args.latent.f32() : nullptr};
   const int grid = (rows + kWarps - 1) / kWarps;
   entry_kernel<<<grid, 32 * kWarps, shared, cuda.stream()>>>(pool);
   HADAL_CUDA_LAUNCHED("compressed entries");
   linear(cuda, linear_args(c, args.wk, k));
-  key_kernel<<<grid, 32 * kWarps, sizeof(float) * static_cast<size_t>(args.index_dim) * kWarps, cuda.stream()>>>(pool, k.bf16());
+  key_kernel<<<grid, 32 * kWarps, sizeof(float) * static_cast<size_t>(args.index_dim) * kWarps, cuda.stream()>>>(
+      pool, k.bf16());
   HADAL_CUDA_LAUNCHED("index keys");
 }
 

@@ -16,8 +16,7 @@ std::vector<float> index_key(Numerics numerics, const CompressorArgs& args, cons
   return key;
 }
 
-std::vector<float> compressed_entry(Numerics numerics, const CompressorArgs& args, const float* c,
-                                    int32_t group) {
+std::vector<float> compressed_entry(Numerics numerics, const CompressorArgs& args, const float* c, int32_t group) {
   Row entry(c, c + args.head_dim);
   rotate(numerics, args.rope, entry.data(), args.head_dim, group * args.ratio);
   return entry;
@@ -59,15 +58,13 @@ void append(Numerics numerics, const CompressorArgs& args, Row c, int row, int32
   rms_norm(numerics, c.data(), args.norm, args.head_dim, args.norm_eps);
   if (args.latent) std::copy(c.begin(), c.end(), args.latent.f32(row));
 
-  const int32_t* pages =
-      args.segments->page_table + int64_t{args.rows->segment[row]} * args.segments->page_stride;
+  const int32_t* pages = args.segments->page_table + int64_t{args.rows->segment[row]} * args.segments->page_stride;
   const Row key = index_key(numerics, args, c.data(), group);
   pack_row(RowFormat::fp4_ue8m0_32, key.data(), args.index_dim,
            args.keys.rows + PagedRows::physical(pages, args.keys.page_rows, group) * args.keys.row_bytes);
   const Row entry = compressed_entry(numerics, args, c.data(), group);
-  pack_row(
-      RowFormat::fp4_e4m3_16, entry.data(), args.head_dim,
-      args.entries.rows + PagedRows::physical(pages, args.entries.page_rows, group) * args.entries.row_bytes);
+  pack_row(RowFormat::fp4_e4m3_16, entry.data(), args.head_dim,
+           args.entries.rows + PagedRows::physical(pages, args.entries.page_rows, group) * args.entries.row_bytes);
 }
 
 }  // namespace
@@ -81,8 +78,7 @@ void compressor(Context& context, const CompressorArgs& args) {
   const std::vector<float> a = linear_f32(numerics, args.wkv, args.x.f32(), rows.rows, args.x.cols);
   if (args.ratio == 1) {
     for (int r = 0; r < rows.rows; ++r)
-      append(numerics, args, Row(a.begin() + int64_t{r} * dim, a.begin() + int64_t{r + 1} * dim), r,
-             rows.position[r]);
+      append(numerics, args, Row(a.begin() + int64_t{r} * dim, a.begin() + int64_t{r + 1} * dim), r, rows.position[r]);
     return;
   }
 

@@ -31,19 +31,17 @@ std::vector<float> hard_values() {
   return values;
 }
 
-bool same(float a, float b) { return (std::isnan(a) && std::isnan(b)) || std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
+bool same(float a, float b) {
+  return (std::isnan(a) && std::isnan(b)) || std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
 
 TEST(CudaCodec, Decodes) {
   for (int c = 0; c < 256; ++c) {
     const auto b = static_cast<uint8_t>(c);
     EXPECT_TRUE(same(cuda::from_e4m3(b), from_e4m3(b))) << c;
     EXPECT_TRUE(same(cuda::from_ue8m0(b), from_ue8m0(b))) << c;
-    if (c < 16) {
-      EXPECT_TRUE(same(cuda::from_e2m1(b), from_e2m1(b))) << c;
-    }
-    if (c != 255) {
-      EXPECT_TRUE(same(from_bf16(static_cast<uint16_t>(cuda::ue8m0_to_bf16(b))), from_ue8m0(b))) << c;
-    }
+    if (c < 16) { EXPECT_TRUE(same(cuda::from_e2m1(b), from_e2m1(b))) << c; }
+    if (c != 255) { EXPECT_TRUE(same(from_bf16(static_cast<uint16_t>(cuda::ue8m0_to_bf16(b))), from_ue8m0(b))) << c; }
   }
 }
 
@@ -52,9 +50,7 @@ TEST(CudaCodec, Encodes) {
     ASSERT_EQ(cuda::to_bf16(v), to_bf16(v)) << v;
     ASSERT_EQ(cuda::to_e4m3(v), to_e4m3(v)) << v;
     ASSERT_EQ(cuda::to_e2m1(v), to_e2m1(v)) << v;
-    if (std::isnormal(v) && v > 0) {
-      ASSERT_EQ(cuda::pow2ceil_ue8m0(v), pow2ceil_ue8m0(v)) << v;
-    }
+    if (std::isnormal(v) && v > 0) { ASSERT_EQ(cuda::pow2ceil_ue8m0(v), pow2ceil_ue8m0(v)) << v; }
   }
 }
 

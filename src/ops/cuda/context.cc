@@ -59,16 +59,19 @@ class Graph final : public Recording {
 
 CudaContext::CudaContext(const ContextOptions& options) : Context(options.numerics), graphs_(options.graphs) {
   if (options.numerics == Numerics::fp32)
-    fail(ErrorKind::unsupported, "numerics fp32 is for comparisons on the CPU; the CUDA backend computes in bf16 or official");
+    fail(ErrorKind::unsupported,
+         "numerics fp32 is for comparisons on the CPU; the CUDA backend computes in bf16 or official");
   device_ = device_info(options.device);
   if (device_.sm_major != 9 || device_.sm_minor != 0)
-    fail(ErrorKind::unsupported, "device {} ({}) has compute capability {}.{}; the CUDA backend is built for 9.0 (Hopper: H100, H200)",
+    fail(ErrorKind::unsupported,
+         "device {} ({}) has compute capability {}.{}; the CUDA backend is built for 9.0 (Hopper: H100, H200)",
          device_.ordinal, device_.name, device_.sm_major, device_.sm_minor);
   HADAL_CUDA(cudaSetDevice(device_.ordinal));
   constexpr size_t kReserve = size_t{1} << 30;  // for the CUDA libraries and other users of the card
   budget_ = options.memory_budget != 0 ? options.memory_budget
                                        : device_.memory_free - std::min(device_.memory_free / 2, kReserve);
-  for (cudaStream_t* stream : {&stream_, &side_stream_}) HADAL_CUDA(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
+  for (cudaStream_t* stream : {&stream_, &side_stream_})
+    HADAL_CUDA(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
   for (cudaEvent_t* event : {&forked_, &joined_}) HADAL_CUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
   HADAL_CUDA(cudaMallocHost(reinterpret_cast<void**>(&staging_), kStagingPart * kStagingParts));
   for (cudaEvent_t& event : staging_done_) HADAL_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -172,7 +175,8 @@ void* CudaContext::take(const std::string& purpose, size_t bytes) {
   if (bytes > budget_ - std::min(budget_, allocated_)) {
     std::string use;
     for (const auto& [name, size] : by_purpose_) use += fmt::format(", {} {:.2f}", name, gib(size));
-    fail(ErrorKind::out_of_memory, "device {}: {:.2f} GiB more for {} do not fit in the memory budget of {:.2f} GiB (in use: {:.2f} GiB{})",
+    fail(ErrorKind::out_of_memory,
+         "device {}: {:.2f} GiB more for {} do not fit in the memory budget of {:.2f} GiB (in use: {:.2f} GiB{})",
          device_.ordinal, gib(bytes), purpose, gib(budget_), gib(allocated_), use);
   }
   void* memory = nullptr;

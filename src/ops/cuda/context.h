@@ -18,7 +18,7 @@ namespace hadal::cuda {
 struct ContextOptions {
   Numerics numerics = Numerics::bf16;
   int device = 0;
-  size_t memory_budget = 0;             // bytes this context may allocate; 0 = what is free now less 1 GiB
+  size_t memory_budget = 0;              // bytes this context may allocate; 0 = what is free now less 1 GiB
   size_t step_bytes = size_t{64} << 20;  // step memory to begin with; it grows to what a step needs
   bool graphs = true;                    // steps that repeat are replayed as CUDA graphs
 };
@@ -26,7 +26,8 @@ struct ContextOptions {
 class CudaContext final : public Context {
  public:
   explicit CudaContext(const ContextOptions& options);
-  explicit CudaContext(Numerics numerics, int device = 0) : CudaContext(ContextOptions{.numerics = numerics, .device = device}) {}
+  explicit CudaContext(Numerics numerics, int device = 0)
+      : CudaContext(ContextOptions{.numerics = numerics, .device = device}) {}
   ~CudaContext() override;
 
   // The CUDA context behind `context`, its device made current for this thread. Every operator starts with it.

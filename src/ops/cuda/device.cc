@@ -21,8 +21,8 @@ std::string unavailable_reason() {
   const cudaError_t status = cudaGetDeviceCount(&count);
   (void)cudaGetLastError();
   if (status == cudaErrorInsufficientDriver)
-    return fmt::format("the NVIDIA driver supports CUDA {}, this program needs {}: update the driver", version_text(driver),
-                       version_text(runtime));
+    return fmt::format("the NVIDIA driver supports CUDA {}, this program needs {}: update the driver",
+                       version_text(driver), version_text(runtime));
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
     return "the NVIDIA driver is installed, but no GPU is visible (see CUDA_VISIBLE_DEVICES)";
   if (status != cudaSuccess)
@@ -44,7 +44,8 @@ DeviceInfo device_info(int ordinal) {
     fail(ErrorKind::unsupported, "{}; use --device cpu", reason);
   const int count = device_count();
   if (ordinal < 0 || ordinal >= count)
-    fail(ErrorKind::invalid_argument, "there is no CUDA device {}: this machine has {} (0 to {})", ordinal, count, count - 1);
+    fail(ErrorKind::invalid_argument, "there is no CUDA device {}: this machine has {} (0 to {})", ordinal, count,
+         count - 1);
 
   cudaDeviceProp prop{};
   HADAL_CUDA(cudaGetDeviceProperties(&prop, ordinal));

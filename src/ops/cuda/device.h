@@ -10,22 +10,22 @@ namespace hadal::cuda {
 struct DeviceInfo {
   int ordinal = 0;
   std::string name;
-  std::string pci;        // 0000:1b:00.0
-  int sm_major = 0;       // compute capability
+  std::string pci;   // 0000:1b:00.0
+  int sm_major = 0;  // compute capability
   int sm_minor = 0;
   int multiprocessors = 0;
   size_t memory_total = 0;
   size_t memory_free = 0;  // at the time of the query
   size_t l2_bytes = 0;
   size_t shared_per_block = 0;  // with opt-in
-  int driver_version = 0;   // CUDA version the driver supports: 13000 = 13.0; 0 without driver
-  int runtime_version = 0;  // CUDA version this binary was built with
+  int driver_version = 0;       // CUDA version the driver supports: 13000 = 13.0; 0 without driver
+  int runtime_version = 0;      // CUDA version this binary was built with
 };
 
 // Empty when the CUDA backend can run here; otherwise why not, as a sentence for the user.
 std::string unavailable_reason();
 
-int device_count();                  // 0 without driver or GPU
+int device_count();                   // 0 without driver or GPU
 DeviceInfo device_info(int ordinal);  // throws when there is no such device
 
 }  // namespace hadal::cuda

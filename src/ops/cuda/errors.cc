@@ -14,10 +14,10 @@ void fail_cuda(cudaError_t status, const char* what, const char* file, int line)
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
     case cudaErrorStubLibrary:
-      fail(ErrorKind::unsupported, "no usable CUDA device: {} ({}); run on a machine with an NVIDIA GPU and driver, or use --device cpu",
-           text, name);
-    default:
-      fail(ErrorKind::internal, "{}: {} ({}) at {}:{}", what, text, name, file, line);
+      fail(ErrorKind::unsupported,
+           "no usable CUDA device: {} ({}); run on a machine with an NVIDIA GPU and driver, or use --device cpu", text,
+           name);
+    default: fail(ErrorKind::internal, "{}: {} ({}) at {}:{}", what, text, name, file, line);
   }
 }
 

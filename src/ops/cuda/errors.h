@@ -12,7 +12,8 @@ namespace hadal::cuda {
 [[noreturn]] void fail_check(const char* condition, const char* file, int line);
 
 inline void check_cuda(cudaError_t status, const char* what, const char* file, int line) {
-  if (status != cudaSuccess) [[unlikely]] fail_cuda(status, what, file, line);
+  if (status != cudaSuccess) [[unlikely]]
+    fail_cuda(status, what, file, line);
 }
 
 }  // namespace hadal::cuda
@@ -25,7 +26,8 @@ inline void check_cuda(cudaError_t status, const char* what, const char* file, i
   ::hadal::cuda::check_cuda(cudaGetLastError(), "launch of " kernel, __FILE__, __LINE__)
 
 // HADAL_CHECK for .cu files.
-#define HADAL_CUDA_CHECK(condition) \
-  do {                              \
-    if (!(condition)) [[unlikely]] ::hadal::cuda::fail_check(#condition, __FILE__, __LINE__); \
+#define HADAL_CUDA_CHECK(condition)                              \
+  do {                                                           \
+    if (!(condition)) [[unlikely]]                               \
+      ::hadal::cuda::fail_check(#condition, __FILE__, __LINE__); \
   } while (false)

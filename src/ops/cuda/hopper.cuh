@@ -40,18 +40,16 @@ __device__ __forceinline__ void mbarrier_arrive_after_copies(uint64_t* bar) {
 
 __device__ __forceinline__ bool mbarrier_try_wait(uint64_t* bar, uint32_t parity) {
   uint32_t done;
-  asm volatile(
-      "{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.b32 %0, 1, 0, p;\n}\n"
-      : "=r"(done)
-      : "r"(smem_address(bar)), "r"(parity)
-      : "memory");
+  asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.b32 %0, 1, 0, p;\n}\n"
+               : "=r"(done)
+               : "r"(smem_address(bar)), "r"(parity)
+               : "memory");
   return done != 0;
 }
 
 // Waits until the phase of this parity has completed. (A limit on the spins with a trap makes ptxas spill: C7512.)
 __device__ __forceinline__ void mbarrier_wait(uint64_t* bar, uint32_t parity) {
-  while (!mbarrier_try_wait(bar, parity)) {
-  }
+  while (!mbarrier_try_wait(bar, parity)) {}
 }
 
 // Position in a ring of `Stages` buffers and the parity of its current round.
@@ -77,13 +75,11 @@ __device__ __forceinline__ uint64_t evict_first_policy() {
 }
 __device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t bytes, uint64_t* bar) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          smem_address(to)),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem_address(to)),
       "l"(from), "r"(bytes), "r"(smem_address(bar))
       : "memory");
 }
-__device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t bytes, uint64_t* bar,
-                                          uint64_t policy) {
+__device__ __forceinline__ void bulk_copy(void* to, const void* from, uint32_t bytes, uint64_t* bar, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
           "r"(smem_address(to)),
@@ -103,9 +99,7 @@ __device__ __forceinline__ void copy16_async(uint32_t to, const void* from) {
 
 // Orders this thread's view of shared memory that was written by ordinary stores or cp.async before later reads by
 // the matrix unit or the bulk copy engine.
-__device__ __forceinline__ void fence_async_shared() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
+__device__ __forceinline__ void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- warps -----------------------------------------------------------------------------------------------------
 template <int Registers>
@@ -141,8 +135,8 @@ __device__ __forceinline__ void store_matrix2_transposed(uint32_t address, uint3
                : "memory");
 }
 __device__ __forceinline__ void store_matrix4(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0),
-               "r"(r1), "r"(r2), "r"(r3)
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0), "r"(r1),
+               "r"(r2), "r"(r3)
                : "memory");
 }
 

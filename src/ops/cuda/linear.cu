@@ -105,8 +105,8 @@ void linear(CudaContext& context, const LinearArgs& a) {
     if (w.k % 32 != 0) fail_shape("a linear in official numerics", "k a multiple of 32", w.k);
     auto* rounded = scratch.get<uint16_t>(a.rows * cols);
     const int64_t blocks = a.rows * (cols / 32);
-    quantise_input<<<static_cast<unsigned>((blocks + 7) / 8), 256, 0, context.stream()>>>(a.x, a.x_stride, a.x_row, blocks,
-                                                                                          cols, rounded);
+    quantise_input<<<static_cast<unsigned>((blocks + 7) / 8), 256, 0, context.stream()>>>(a.x, a.x_stride, a.x_row,
+                                                                                          blocks, cols, rounded);
     HADAL_CUDA_LAUNCHED("quantise_input");
     p.x = rounded;
     p.x_stride = cols;

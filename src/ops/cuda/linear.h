@@ -20,11 +20,11 @@ struct LinearArgs {
   Weight w;
   // Block diagonal: group i reads columns [i * k, (i + 1) * k) of x and makes its n / groups outputs.
   int groups = 1;
-  uint16_t* y = nullptr;         // bf16 [rows, y_stride], or
-  float* y_f32 = nullptr;        // fp32 [rows, y_stride]
+  uint16_t* y = nullptr;   // bf16 [rows, y_stride], or
+  float* y_f32 = nullptr;  // fp32 [rows, y_stride]
   int64_t y_stride = 0;
-  const float* add = nullptr;    // fp32 [rows, y_stride], added to an fp32 result
-  bool quantise_input = true;    // `official`: Q1 on the input of FP8 and FP4 weights
+  const float* add = nullptr;  // fp32 [rows, y_stride], added to an fp32 result
+  bool quantise_input = true;  // `official`: Q1 on the input of FP8 and FP4 weights
 };
 
 // A weight with `packed` set goes through packed_linear.h: FP8 weights of the release do, after prepare_weight.

@@ -191,7 +191,7 @@ struct LinearTile {
   static constexpr int kThreads = 256;
   static constexpr int kWarpsM = BM >= 64 ? 2 : 1, kWarpsN = 8 / kWarpsM;
   static constexpr int MT = BM / kWarpsM / 16, NT = BN / kWarpsN / 8;  // 16 x 8 tiles of a warp
-  static constexpr int kUnitsX = BK / 8;                                // 16-byte units of a row of x
+  static constexpr int kUnitsX = BK / 8;                               // 16-byte units of a row of x
   static constexpr int kBytesX = BM * BK * 2, kBytesW = kChunks * BN * 64;
   static constexpr int kStageBytes = kBytesX + kBytesW;
   static constexpr int kScaleRows = F == WeightFormat::bf16 ? 0 : F == WeightFormat::mxfp4 ? BN : BN / 32 + 1;
@@ -258,8 +258,8 @@ __global__ void __launch_bounds__(256, 1) linear_tile(const LinearProblem p) {
       const int chunk = at / (T::BN * 4), n = at / 4 % T::BN, unit = at % 4;
       const int k = k0 + chunk * T::kChunk + unit * E;
       const bool valid = n < n_count && k < k_end;
-      copy_async_16(stage + T::kBytesX + at * 16,
-                    valid ? p.w + (n_base + n) * row_bytes + int64_t{16} * k / E : p.w, valid);
+      copy_async_16(stage + T::kBytesX + at * 16, valid ? p.w + (n_base + n) * row_bytes + int64_t{16} * k / E : p.w,
+                    valid);
     }
   };
 
@@ -299,8 +299,8 @@ __global__ void __launch_bounds__(256, 1) linear_tile(const LinearProblem p) {
       uint32_t raw[NT][4], s[NT];
 #pragma unroll
       for (int j = 0; j < NT; ++j) {
-        const uint4 v = *reinterpret_cast<const uint4*>(stage + T::kBytesX +
-                                                        ((chunk * T::BN + wn + 8 * j + g) * 4 + t) * 16);
+        const uint4 v =
+            *reinterpret_cast<const uint4*>(stage + T::kBytesX + ((chunk * T::BN + wn + 8 * j + g) * 4 + t) * 16);
         raw[j][0] = v.x, raw[j][1] = v.y, raw[j][2] = v.z, raw[j][3] = v.w;
         s[j] = 0;
         if constexpr (F != WeightFormat::bf16) {
@@ -317,8 +317,7 @@ __global__ void __launch_bounds__(256, 1) linear_tile(const LinearProblem p) {
           for (int h = 0; h < 2; ++h) {
             const int row = wm + 16 * i + 8 * h + g;
             const int unit = chunk * (T::kChunk / 8) + t * (E / 8) + u;
-            const uint4 v =
-                *reinterpret_cast<const uint4*>(stage + (row * T::kUnitsX + T::swizzle(row, unit)) * 16);
+            const uint4 v = *reinterpret_cast<const uint4*>(stage + (row * T::kUnitsX + T::swizzle(row, unit)) * 16);
             xa[i][h][0] = v.x, xa[i][h][1] = v.y, xa[i][h][2] = v.z, xa[i][h][3] = v.w;
           }
 #pragma unroll

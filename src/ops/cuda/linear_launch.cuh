@@ -19,8 +19,8 @@ template <WeightFormat F, int BM>
 void launch_tile(const LinearProblem& p, cudaStream_t stream) {
   using T = LinearTile<F, BM>;
   const size_t shared = T::shared_bytes(p.k);
-  HADAL_CUDA(cudaFuncSetAttribute(linear_tile<F, BM>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(shared)));
+  HADAL_CUDA(
+      cudaFuncSetAttribute(linear_tile<F, BM>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
   const dim3 grid((p.rows + BM - 1) / BM, p.groups * ((p.group_n + T::BN - 1) / T::BN), p.split);
   linear_tile<F, BM><<<grid, T::kThreads, shared, stream>>>(p);
   HADAL_CUDA_LAUNCHED("linear_tile");
@@ -30,7 +30,7 @@ template <WeightFormat F>
 void launch_format(const LinearProblem& p, cudaStream_t stream) {
   if (p.rows <= kFewRows) {
     constexpr int kOutputs = 16;
-    linear_few<F><<<p.groups * ((p.group_n + kOutputs - 1) / kOutputs), 32 * kMaxSegments, 0, stream>>>(p);
+    linear_few<F><<<p.groups*((p.group_n + kOutputs - 1) / kOutputs), 32 * kMaxSegments, 0, stream>>>(p);
     HADAL_CUDA_LAUNCHED("linear_few");
     return;
   }

@@ -6,7 +6,8 @@
 namespace hadal::cuda {
 namespace {
 
-__global__ void __launch_bounds__(256) rms_norm_kernel(const uint16_t* x, int dim, const uint16_t* w, float eps, uint16_t* y) {
+__global__ void __launch_bounds__(256)
+    rms_norm_kernel(const uint16_t* x, int dim, const uint16_t* w, float eps, uint16_t* y) {
   __shared__ float shared[32];
   const int64_t row = int64_t{blockIdx.x} * dim;
   float sum = 0;

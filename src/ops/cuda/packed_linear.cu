@@ -15,14 +15,16 @@ int64_t tile_bytes(const Weight& w) { return int64_t{w.n / 64} * (w.k / 64) * kP
 __global__ void row_scale_kernel(const uint8_t* scale, int n, int k_blocks, float* out) {
   const int block = blockIdx.x;
   int largest = 0;
-  for (int i = threadIdx.x; i < k_blocks; i += 32) largest = max(largest, static_cast<int>(scale[int64_t{block} * k_blocks + i]));
+  for (int i = threadIdx.x; i < k_blocks; i += 32)
+    largest = max(largest, static_cast<int>(scale[int64_t{block} * k_blocks + i]));
   largest = __reduce_max_sync(0xffffffffu, largest);
   const int row = block * 32 + threadIdx.x;
   if (row < n) out[row] = __uint_as_float(largest == 0 ? 0x00400000u : static_cast<uint32_t>(largest) << 23);
 }
 
 // One CTA a tile, thread t writes what thread t of a warpgroup will read.
-__global__ void __launch_bounds__(128) pack_kernel(const uint8_t* data, const uint8_t* scale, int k, const float* row_scale, uint8_t* out) {
+__global__ void __launch_bounds__(128)
+    pack_kernel(const uint8_t* data, const uint8_t* scale, int k, const float* row_scale, uint8_t* out) {
   const int tiles_k = k / 64, m0 = blockIdx.x / tiles_k * 64, k0 = blockIdx.x % tiles_k * 64;
   const int thread = threadIdx.x, g = thread % 32 / 4, pair = thread % 4, row = m0 + thread / 32 * 16 + g;
   uint8_t* tile = out + int64_t{blockIdx.x} * kPackedTile;
@@ -36,7 +38,8 @@ __global__ void __launch_bounds__(128) pack_kernel(const uint8_t* data, const ui
         words[step * 2 + reg / 2] |= field << (16 * half);
       }
   for (int i = 0; i < 2; ++i)
-    *reinterpret_cast<uint4*>(tile + i * 2048 + thread * 16) = make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
+    *reinterpret_cast<uint4*>(tile + i * 2048 + thread * 16) =
+        make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
   // Lane `pair` writes one of its rows' four scales: {row g, row g + 8} of 32 columns, then of the next 32.
   const int scaled = row + (pair & 1) * 8;
   const uint32_t bits = __float_as_uint(row_scale[scaled]);
@@ -47,18 +50,19 @@ __global__ void __launch_bounds__(128) pack_kernel(const uint8_t* data, const ui
 
 }  // namespace
 
-bool can_pack(const Weight& w) {
-  return w.format == WeightFormat::fp8_block32 && w.n % 256 == 0 && w.k % 64 == 0;
-}
+bool can_pack(const Weight& w) { return w.format == WeightFormat::fp8_block32 && w.n % 256 == 0 && w.k % 64 == 0; }
 
-size_t packed_bytes(const Weight& w) { return static_cast<size_t>(tile_bytes(w)) + static_cast<size_t>(w.n) * sizeof(float); }
+size_t packed_bytes(const Weight& w) {
+  return static_cast<size_t>(tile_bytes(w)) + static_cast<size_t>(w.n) * sizeof(float);
+}
 
 void pack_linear(CudaContext& context, const Weight& w, void* to) {
   auto* packed = static_cast<uint8_t*>(to);
   auto* row_scale = reinterpret_cast<float*>(packed + tile_bytes(w));
   row_scale_kernel<<<w.n / 32, 32, 0, context.stream()>>>(w.scale, w.n, w.k / 32, row_scale);
   HADAL_CUDA_LAUNCHED("row scales");
-  pack_kernel<<<w.n / 64 * (w.k / 64), 128, 0, context.stream()>>>(static_cast<const uint8_t*>(w.data), w.scale, w.k, row_scale, packed);
+  pack_kernel<<<w.n / 64 * (w.k / 64), 128, 0, context.stream()>>>(static_cast<const uint8_t*>(w.data), w.scale, w.k,
+                                                                   row_scale, packed);
   HADAL_CUDA_LAUNCHED("pack");
 }
 

@@ -88,10 +88,12 @@ __device__ __forceinline__ int packed_pieces(const PackedProblem& p) {
 
 // One block's sums to y, through shared memory so that rows are written 128 bytes at a time.
 template <class S>
-__device__ __forceinline__ void write_block(const PackedProblem& p, const PackedPiece& piece, uint8_t* results, int barrier,
-                                            int thread, int block, const float (&sum)[S::kN / 2], float low, float high) {
+__device__ __forceinline__ void write_block(const PackedProblem& p, const PackedPiece& piece, uint8_t* results,
+                                            int barrier, int thread, int block, const float (&sum)[S::kN / 2],
+                                            float low, float high) {
   const int warp = thread >> 5, lane = thread & 31;
-  const uint32_t address = smem_address(results) + (lane & 7) * 128 + (((2 * warp + ((lane >> 3) & 1)) ^ (lane & 7)) << 4);
+  const uint32_t address =
+      smem_address(results) + (lane & 7) * 128 + (((2 * warp + ((lane >> 3) & 1)) ^ (lane & 7)) << 4);
   named_barrier(barrier, 128);  // the results before have left
 #pragma unroll
   for (int j = 0; j < S::kN / 8; ++j)
@@ -102,7 +104,8 @@ __device__ __forceinline__ void write_block(const PackedProblem& p, const Packed
   uint16_t* out = p.y + static_cast<int64_t>(piece.row0) * p.y_stride + block * 64 + chunk * 8;
 #pragma unroll 4
   for (int i = thread >> 3; i < piece.rows; i += 16)
-    *reinterpret_cast<uint4*>(out + i * p.y_stride) = *reinterpret_cast<const uint4*>(results + i * 128 + ((chunk ^ (i & 7)) << 4));
+    *reinterpret_cast<uint4*>(out + i * p.y_stride) =
+        *reinterpret_cast<const uint4*>(results + i * 128 + ((chunk ^ (i & 7)) << 4));
 }
 
 template <class S>
@@ -158,7 +161,7 @@ __device__ __forceinline__ void packed_consume(PackedShared<S>& s, const PackedP
       mbarrier_wait(&s.full[ring.stage], ring.parity);
       PackedRaw raw = load_packed(s.weights[ring.stage] + group * kPackedTile, thread);
       int left = k_tiles;
-      const auto step = [&](uint32_t (&operand)[16]) __attribute__((always_inline)) {
+      const auto step = [&](uint32_t(&operand)[16]) __attribute__((always_inline)) {
         decode_packed(raw, operand);
         const uint64_t tokens = k_major_descriptor(smem_address(s.tokens[ring.stage]));
         fence_async_shared();
@@ -204,7 +207,8 @@ __device__ __forceinline__ void packed_supply_weights(PackedShared<S>& s, const 
       mbarrier_arrive_expect(full, kTiles * kPackedTile);
 #pragma unroll
       for (int i = 0; i < kTiles; ++i)
-        bulk_copy(s.weights[ring.stage] + i * kPackedTile, from + static_cast<int64_t>(i) * k_tiles * kPackedTile, kPackedTile, full);
+        bulk_copy(s.weights[ring.stage] + i * kPackedTile, from + static_cast<int64_t>(i) * k_tiles * kPackedTile,
+                  kPackedTile, full);
       ring.advance();
     }
   }
@@ -243,7 +247,8 @@ __device__ __forceinline__ void packed_supply_rows(PackedShared<S>& s, const Pac
 }
 
 template <class S>
-__global__ void __launch_bounds__(S::kThreads, S::kGroups == 2 || S::kN > 64 ? 1 : 2) packed_kernel(const __grid_constant__ PackedProblem p) {
+__global__ void __launch_bounds__(S::kThreads, S::kGroups == 2 || S::kN > 64 ? 1 : 2)
+    packed_kernel(const __grid_constant__ PackedProblem p) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& s = *reinterpret_cast<PackedShared<S>*>(shared_bytes);
   if (threadIdx.x == 0) {
@@ -271,11 +276,12 @@ template <class S>
 void launch_packed(const PackedProblem& p, int multiprocessors, cudaStream_t stream) {
   constexpr int kBytes = sizeof(PackedShared<S>);
   static_assert(kBytes <= 227 * 1024);
-  static const cudaError_t prepared = cudaFuncSetAttribute(packed_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  static const cudaError_t prepared =
+      cudaFuncSetAttribute(packed_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   HADAL_CUDA(prepared);
   const int pieces = p.n / S::kBand * ((p.rows + S::kN - 1) / S::kN);
   const int resident = multiprocessors * (S::kGroups == 2 ? 1 : kBytes <= 75 * 1024 ? 3 : 2);
-  packed_kernel<S><<<pieces < resident ? pieces : resident, S::kThreads, kBytes, stream>>>(p);
+  packed_kernel<S> < <<pieces<resident ? pieces : resident, S::kThreads, kBytes, stream>>>(p);
   HADAL_CUDA_LAUNCHED("packed_linear");
 }
 

@@ -72,8 +72,8 @@ void check_conversions(CudaContext& context, std::vector<std::string>& failures)
   }
   for (size_t i = 0; i < x.size(); ++i) {
     const bool normal = std::isnormal(x[i]) && x[i] > 0;
-    if (have[i].bf16 != hadal::to_bf16(x[i]) || have[i].e4m3 != hadal::to_e4m3(x[i]) || have[i].e2m1 != hadal::to_e2m1(x[i]) ||
-        (normal && have[i].pow2 != hadal::pow2ceil_ue8m0(x[i])))
+    if (have[i].bf16 != hadal::to_bf16(x[i]) || have[i].e4m3 != hadal::to_e4m3(x[i]) ||
+        have[i].e2m1 != hadal::to_e2m1(x[i]) || (normal && have[i].pow2 != hadal::pow2ceil_ue8m0(x[i])))
       failures.push_back("encoding differs at " + std::to_string(x[i]));
   }
 }
@@ -112,8 +112,9 @@ void check_linear_decoder(CudaContext& context, WeightFormat format, std::vector
       // A block that can overflow is refused at load; below the range of bf16 weights may lose bits.
       if (!std::isfinite(scale_value * (fp8 ? 448.0f : 6.0f)) || std::fabs(want) < 0x1p-126f) continue;
       if (y[static_cast<size_t>(c) * n + r] != want) {
-        failures.push_back("linear decodes code " + std::to_string(code) + " with scale byte " + std::to_string(r / 32) + " as " +
-                           std::to_string(y[static_cast<size_t>(c) * n + r]) + ", expected " + std::to_string(want));
+        failures.push_back("linear decodes code " + std::to_string(code) + " with scale byte " +
+                           std::to_string(r / 32) + " as " + std::to_string(y[static_cast<size_t>(c) * n + r]) +
+                           ", expected " + std::to_string(want));
         if (failures.size() > 20) return;
       }
     }
@@ -138,7 +139,8 @@ void check_packed(CudaContext& context, LinearArgs a, int most, std::vector<std:
     const auto y = download(context, a.y, static_cast<size_t>(rows) * n);
     if (first.empty()) first = y;
     if (!std::equal(y.begin(), y.end(), first.begin()))
-      failures.push_back("packed [" + std::to_string(n) + ", " + std::to_string(a.w.k) + "]: " + std::to_string(rows) + " rows differ from " + std::to_string(most));
+      failures.push_back("packed [" + std::to_string(n) + ", " + std::to_string(a.w.k) + "]: " + std::to_string(rows) +
+                         " rows differ from " + std::to_string(most));
   }
   double error = 0, size = 0;
   for (size_t i = 0; i < want.size(); ++i) {
@@ -146,7 +148,9 @@ void check_packed(CudaContext& context, LinearArgs a, int most, std::vector<std:
     error += e * e;
     size += w * w;
   }
-  if (!(error <= size * 1e-6)) failures.push_back("packed [" + std::to_string(n) + ", " + std::to_string(a.w.k) + "] is off by " + std::to_string(std::sqrt(error / size)));
+  if (!(error <= size * 1e-6))
+    failures.push_back("packed [" + std::to_string(n) + ", " + std::to_string(a.w.k) + "] is off by " +
+                       std::to_string(std::sqrt(error / size)));
 }
 
 }  // namespace
@@ -168,7 +172,8 @@ std::vector<std::string> check_row_invariance(CudaContext& context) {
   std::normal_distribution<float> normal;
   constexpr int kMost = 300;
   for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::fp8_block32, WeightFormat::mxfp4})
-    for (const Shape shape : {Shape{512, 5120, 1}, Shape{1280, 1280, 1}, Shape{96, 160, 1}, Shape{256, 96, 4}, Shape{40, 64, 1}}) {
+    for (const Shape shape :
+         {Shape{512, 5120, 1}, Shape{1280, 1280, 1}, Shape{96, 160, 1}, Shape{256, 96, 4}, Shape{40, 64, 1}}) {
       Scratch scratch(context);
       const int bits = format == WeightFormat::bf16 ? 16 : format == WeightFormat::fp8_block32 ? 8 : 4;
       const size_t cells = static_cast<size_t>(shape.n) * shape.k;
@@ -184,7 +189,8 @@ std::vector<std::string> check_row_invariance(CudaContext& context) {
           data.push_back(static_cast<uint8_t>(hadal::to_e2m1(v * 2) | (hadal::to_e2m1(normal(random) * 2) << 4)));
         }
       }
-      std::vector<uint8_t> scale(bits == 4 ? cells / 32 : static_cast<size_t>((shape.n + 31) / 32) * ((shape.k + 31) / 32));
+      std::vector<uint8_t> scale(bits == 4 ? cells / 32
+                                           : static_cast<size_t>((shape.n + 31) / 32) * ((shape.k + 31) / 32));
       for (uint8_t& b : scale) b = static_cast<uint8_t>(118 + random() % 5);
       const int width = shape.k * shape.groups;
       std::vector<uint16_t> x(static_cast<size_t>(kMost) * width);
@@ -204,9 +210,11 @@ std::vector<std::string> check_row_invariance(CudaContext& context) {
         linear(context, a);
         const auto y = download(context, a.y_f32, static_cast<size_t>(rows) * shape.n);
         if (first.empty()) first = y;
-        if (!std::equal(y.begin(), y.end(), first.begin(), [](float p, float q) { return float_bits(p) == float_bits(q); }))
-          failures.push_back("format " + std::to_string(static_cast<int>(format)) + " [" + std::to_string(shape.n) + ", " +
-                             std::to_string(shape.k) + "]: " + std::to_string(rows) + " rows differ from " + std::to_string(kMost));
+        if (!std::equal(y.begin(), y.end(), first.begin(),
+                        [](float p, float q) { return float_bits(p) == float_bits(q); }))
+          failures.push_back("format " + std::to_string(static_cast<int>(format)) + " [" + std::to_string(shape.n) +
+                             ", " + std::to_string(shape.k) + "]: " + std::to_string(rows) + " rows differ from " +
+                             std::to_string(kMost));
       }
     }
   return failures;

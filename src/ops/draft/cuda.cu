@@ -8,8 +8,9 @@ namespace hadal::cuda {
 namespace {
 
 // sigma( w . concat(hidden, embed[token]) ), one CTA a row.
-__global__ void __launch_bounds__(256) confidence_kernel(const int32_t* tokens, const uint16_t* hidden, int d, const uint16_t* embed,
-                                                         int rank, const uint16_t* w, float* probability) {
+__global__ void __launch_bounds__(256)
+    confidence_kernel(const int32_t* tokens, const uint16_t* hidden, int d, const uint16_t* embed, int rank,
+                      const uint16_t* w, float* probability) {
   __shared__ float shared[32];
   const int64_t row = blockIdx.x;
   const uint16_t* h = hidden + row * d;

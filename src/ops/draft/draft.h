@@ -9,10 +9,10 @@ namespace hadal {
 struct DraftContextArgs {
   int rows = 0;
   float norm_eps = 1e-20f;
-  Tensor main_hidden;              // activations [rows, taps * d]
-  Weight main_proj;                // [d, taps * d]
+  Tensor main_hidden;                   // activations [rows, taps * d]
+  Weight main_proj;                     // [d, taps * d]
   const uint16_t* main_norm = nullptr;  // bf16 [d]
-  Tensor main_x;                   // activations [rows, d]
+  Tensor main_x;                        // activations [rows, d]
 };
 
 // logits[v] = base[v] + markov_head[v] . markov_embed[token], fp32;

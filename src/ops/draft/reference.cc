@@ -16,8 +16,7 @@ void draft_context(Context& context, const DraftContextArgs& args) {
 
   std::vector<float> x =
       linear(context.numerics(), args.main_proj, args.main_hidden.f32(), args.rows, args.main_hidden.cols);
-  for (int r = 0; r < args.rows; ++r)
-    rms_norm(context.numerics(), x.data() + r * d, args.main_norm, d, args.norm_eps);
+  for (int r = 0; r < args.rows; ++r) rms_norm(context.numerics(), x.data() + r * d, args.main_norm, d, args.norm_eps);
   std::copy(x.begin(), x.end(), args.main_x.f32());
 }
 
@@ -37,10 +36,9 @@ void draft_logits(Context& context, const DraftLogitsArgs& args) {
     HADAL_CHECK(args.tokens[r] >= 0 && args.tokens[r] < vocab);
     const Row embed = weight_row(args.markov_embed, args.tokens[r]);
     for (int64_t v = 0; v < vocab; ++v)
-      args.logits.f32(r)[v] = static_cast<float>(
-          args.base.f32(r)[v] + dot(weight_row(args.markov_head, v).data(), embed.data(), rank));
-    const double logit =
-        dot(confidence.data(), args.hidden.f32(r), d) + dot(confidence.data() + d, embed.data(), rank);
+      args.logits.f32(r)[v] =
+          static_cast<float>(args.base.f32(r)[v] + dot(weight_row(args.markov_head, v).data(), embed.data(), rank));
+    const double logit = dot(confidence.data(), args.hidden.f32(r), d) + dot(confidence.data() + d, embed.data(), rank);
     *args.probability.f32(r) = static_cast<float>(sigmoid(logit));
   }
 }

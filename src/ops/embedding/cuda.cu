@@ -8,8 +8,8 @@ namespace {
 
 // One CTA a row; the row is read once and written to every copy. V is 16 bytes, or one value where the width asks for it.
 template <typename V>
-__global__ void __launch_bounds__(256) embedding_kernel(const int32_t* tokens, const uint16_t* embed, int d, int copies, uint16_t* h,
-                                                        float* pre) {
+__global__ void __launch_bounds__(256)
+    embedding_kernel(const int32_t* tokens, const uint16_t* embed, int d, int copies, uint16_t* h, float* pre) {
   const int64_t row = blockIdx.x;
   const int units = d / static_cast<int>(sizeof(V) / 2);
   const auto* from = reinterpret_cast<const V*>(embed + int64_t{tokens[row]} * d);
@@ -30,7 +30,7 @@ void embedding(Context& context, const EmbeddingArgs& args) {
   HADAL_CUDA_CHECK(args.embed.format == WeightFormat::bf16 && args.h.cols == int64_t{copies} * d);
   const auto kernel = d % 8 == 0 ? embedding_kernel<uint4> : embedding_kernel<uint16_t>;
   kernel<<<rows, 256, 0, cuda.stream()>>>(args.tokens, static_cast<const uint16_t*>(args.embed.data), d, copies,
-                                                    args.h.bf16(), args.pre.f32());
+                                          args.h.bf16(), args.pre.f32());
   HADAL_CUDA_LAUNCHED("embedding");
 }
 

@@ -7,7 +7,8 @@ namespace hadal::cuda {
 namespace {
 
 // One warp a table row; a lane decodes four codes at a time.
-__global__ void __launch_bounds__(256) engram_gather_kernel(const uint32_t* index, int64_t count, EngramTable table, uint16_t* out) {
+__global__ void __launch_bounds__(256)
+    engram_gather_kernel(const uint32_t* index, int64_t count, EngramTable table, uint16_t* out) {
   const int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
   if (i >= count) return;
   const int64_t row = index[i];
@@ -27,9 +28,9 @@ __global__ void __launch_bounds__(256) engram_gather_kernel(const uint32_t* inde
 }
 
 // One CTA a (row, copy): three sums, the gate, and the gated value added to h.
-__global__ void __launch_bounds__(256) engram_gate_kernel(const uint16_t* kv, int copies, int d, const uint16_t* q_weight,
-                                                          const uint16_t* k_weight, float eps, const uint8_t* dead, uint16_t* h,
-                                                          float* gate_out) {
+__global__ void __launch_bounds__(256)
+    engram_gate_kernel(const uint16_t* kv, int copies, int d, const uint16_t* q_weight, const uint16_t* k_weight,
+                       float eps, const uint8_t* dead, uint16_t* h, float* gate_out) {
   __shared__ float shared[32];
   const int64_t row = blockIdx.x;
   const int copy = blockIdx.y;
@@ -52,7 +53,8 @@ __global__ void __launch_bounds__(256) engram_gate_kernel(const uint16_t* kv, in
   float gate = 1.0f / (1.0f + expf(-copysignf(sqrtf(fmaxf(fabsf(dot), 1e-6f)), dot)));
   if (dead != nullptr && dead[row] != 0) gate = 0;
   if (gate_out != nullptr && threadIdx.x == 0) gate_out[row * copies + copy] = gate;
-  for (int i = threadIdx.x; i < d; i += blockDim.x) stream[i] = to_bf16(from_bf16(stream[i]) + gate * from_bf16(value[i]));
+  for (int i = threadIdx.x; i < d; i += blockDim.x)
+    stream[i] = to_bf16(from_bf16(stream[i]) + gate * from_bf16(value[i]));
 }
 
 }  // namespace
@@ -74,9 +76,9 @@ void engram_apply(Context& context, const EngramApplyArgs& args) {
   Scratch scratch(cuda);
   const Tensor kv = cuda.activations(args.rows, args.wkv.n);
   linear(cuda, linear_args(args.e, args.wkv, kv));
-  engram_gate_kernel<<<dim3(args.rows, args.copies), 256, 0, cuda.stream()>>>(kv.bf16(), args.copies, args.d, args.q_weight,
-                                                                             args.k_weight, args.norm_eps, args.dead, args.h.bf16(),
-                                                                             args.gate ? args.gate.f32() : nullptr);
+  engram_gate_kernel<<<dim3(args.rows, args.copies), 256, 0, cuda.stream()>>>(
+      kv.bf16(), args.copies, args.d, args.q_weight, args.k_weight, args.norm_eps, args.dead, args.h.bf16(),
+      args.gate ? args.gate.f32() : nullptr);
   HADAL_CUDA_LAUNCHED("engram_gate");
 }
 

@@ -7,8 +7,8 @@ namespace hadal {
 
 // An Engram table: rows of `dim` e4m3 codes, and dim/32 ue8m0 scales a row, as published (two arrays).
 struct EngramTable {
-  const uint8_t* codes = nullptr;  // [table rows, dim]
-  const uint8_t* scales = nullptr; // [table rows, dim / 32]
+  const uint8_t* codes = nullptr;   // [table rows, dim]
+  const uint8_t* scales = nullptr;  // [table rows, dim / 32]
   int64_t table_rows = 0;
   int dim = 0;
 };

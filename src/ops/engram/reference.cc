@@ -9,9 +9,7 @@
 
 namespace hadal::reference {
 
-double engram_gate(double dot) {
-  return sigmoid(std::copysign(std::sqrt(std::max(std::fabs(dot), 1e-6)), dot));
-}
+double engram_gate(double dot) { return sigmoid(std::copysign(std::sqrt(std::max(std::fabs(dot), 1e-6)), dot)); }
 
 // Row i of the table: e4m3(codes[i, c]) * ue8m0(scales[i, c / 32]), spec 2.3.
 void engram_gather(Context& context, const EngramGatherArgs& args) {
@@ -26,8 +24,7 @@ void engram_gather(Context& context, const EngramGatherArgs& args) {
       float* out = args.out.f32(r) + int64_t{column} * table.dim;
       for (int c = 0; c < table.dim; ++c) {
         const float scale = from_ue8m0(table.scales[row * (table.dim / 32) + c / 32]);
-        out[c] =
-            hadal::round_activation(context.numerics(), from_e4m3(table.codes[row * table.dim + c]) * scale);
+        out[c] = hadal::round_activation(context.numerics(), from_e4m3(table.codes[row * table.dim + c]) * scale);
       }
     }
   }

@@ -47,8 +47,7 @@ struct Mxfp4Codec {
     a[0] = multiply_bf16x2(w & kMask, scale_low);
     a[1] = multiply_bf16x2((w << 3) & kMask, scale_high);
     a[2] = multiply_bf16x2((w << 6) & kMask, scale_low);
-    a[3] = multiply_bf16x2(((w << 1) & 0x80008000u) | ((w >> 4) & 0x00c000c0u) | ((w >> 5) & 0x01000100u),
-                           scale_high);
+    a[3] = multiply_bf16x2(((w << 1) & 0x80008000u) | ((w >> 4) & 0x00c000c0u) | ((w >> 5) & 0x01000100u), scale_high);
   }
 
   // The A operands of the four k16 steps.

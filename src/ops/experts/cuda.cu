@@ -38,8 +38,8 @@ const T* about_experts(CudaContext& context, const std::vector<T>& host, const v
   }));
 }
 
-Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, const uint16_t* x, int d,
-                   int width, bool official) {
+Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, const uint16_t* x, int d, int width,
+                   bool official) {
   const ExpertStore& store = *args.experts;
   std::vector<int32_t> slot_of(store.count(), -1);
   std::vector<PackedPointers> packed;
@@ -69,15 +69,16 @@ Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& ar
   return {grouped.plan.pair_row, out};
 }
 
-Routed run_general(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, const uint16_t* x, int d,
-                   int width, bool official) {
+Routed run_general(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, const uint16_t* x, int d, int width,
+                   bool official) {
   const ExpertStore& store = *args.experts;
   std::vector<FeedForward> experts(store.count());
   const void* first = nullptr;
   for (int e = 0; e < store.count(); ++e)
     if (store.is_local(e)) {
       experts[e] = store.expert(e);
-      if (!experts[e].w1.data) fail_shape("experts", "published weight bytes where not all local experts are packed", e);
+      if (!experts[e].w1.data)
+        fail_shape("experts", "published weight bytes where not all local experts are packed", e);
       if (first == nullptr) first = experts[e].w1.data;
     }
   const size_t choices = static_cast<size_t>(args.rows) * args.topk;

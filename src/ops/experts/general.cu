@@ -58,7 +58,8 @@ __global__ void down_kernel(GeneralExpertsArgs a) {
   if (threadIdx.x % 32 == 0) a.out[static_cast<size_t>(choice) * a.d + channel] = to_bf16(sum);
 }
 
-__global__ void swiglu_kernel(const uint16_t* gate, const uint16_t* up, uint16_t* activated, int64_t count, float limit) {
+__global__ void swiglu_kernel(const uint16_t* gate, const uint16_t* up, uint16_t* activated, int64_t count,
+                              float limit) {
   const int64_t i = blockIdx.x * int64_t{256} + threadIdx.x;
   if (i < count) activated[i] = activate(from_bf16(gate[i]), from_bf16(up[i]), limit, 1.0f);
 }
@@ -68,7 +69,8 @@ __global__ void round_kernel(const uint16_t* x, uint16_t* y, int64_t count) {
   if (i >= count) return;
   const float v = from_bf16(x[i]);
   float largest = fabsf(v);
-  for (int offset = 16; offset > 0; offset /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  for (int offset = 16; offset > 0; offset /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
   const uint8_t scale = q1_scale(largest);
   y[i] = to_bf16(from_e4m3(q1_code(v, scale)) * from_ue8m0(scale));
 }

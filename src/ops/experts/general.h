@@ -28,7 +28,8 @@ struct GeneralExpertsArgs {
 void general_experts(const GeneralExpertsArgs& args, cudaStream_t stream);
 
 // activated = bf16(weight * silu(gate) * up) with the clamps, weight 1.
-void swiglu(const uint16_t* gate, const uint16_t* up, uint16_t* activated, int64_t count, float limit, cudaStream_t stream);
+void swiglu(const uint16_t* gate, const uint16_t* up, uint16_t* activated, int64_t count, float limit,
+            cudaStream_t stream);
 
 // Q1 on every 32 values, from x to y.
 void round_inputs(const uint16_t* x, uint16_t* y, int64_t count, cudaStream_t stream);

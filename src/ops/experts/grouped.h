@@ -34,7 +34,7 @@ struct RowPlan {
   int* count = nullptr;         // scratch of the grouping
   int row_capacity = 0;
   int tile_capacity = 0;
-  int max_tile_rows = 0;        // kMaxTileRows or kMaxNarrowTileRows: also says which kernel runs
+  int max_tile_rows = 0;  // kMaxTileRows or kMaxNarrowTileRows: also says which kernel runs
 };
 
 // Bytes of the arrays above, and the arrays cut from one block of that size.
@@ -44,8 +44,8 @@ RowPlan row_plan(void* block, int rows, int topk, int slots, int experts);
 
 // Groups rows by expert. slot_of[id] is the local slot of an expert or -1. Deterministic up to the order of rows inside
 // an expert, which no result depends on.
-void plan_rows(const RowPlan& plan, const int32_t* ids, const float* weights, int rows, int topk, const int32_t* slot_of,
-               int slots, cudaStream_t stream);
+void plan_rows(const RowPlan& plan, const int32_t* ids, const float* weights, int rows, int topk,
+               const int32_t* slot_of, int slots, cudaStream_t stream);
 // Every row goes to slot 0 with weight 1: the shared expert.
 void plan_all_rows(const RowPlan& plan, int rows, cudaStream_t stream);
 

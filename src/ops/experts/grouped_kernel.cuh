@@ -28,7 +28,6 @@
 
 namespace hadal::cuda {
 
-
 constexpr int kGatherThreads = 96;
 constexpr int kWork = 4;  // pieces announced ahead
 
@@ -56,8 +55,9 @@ template <int... N>
 struct WidthList {};
 struct WideTiles {
   static constexpr int kMaxRows = kMaxTileRows;
-  static constexpr int kStages8 = 5, kStages4 = 6;  // pipeline depth with 8- and 4-bit weights: what shared memory holds
-  static constexpr int kGroups = 2;  // consumer warpgroups, each with 4 / kGroups blocks of 64 weight rows
+  static constexpr int kStages8 = 5,
+                       kStages4 = 6;  // pipeline depth with 8- and 4-bit weights: what shared memory holds
+  static constexpr int kGroups = 2;   // consumer warpgroups, each with 4 / kGroups blocks of 64 weight rows
   static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
   using Widths = WidthList<32, 64, 96, 104, 112, 120, 128, 136, 144, 152>;
 };
@@ -76,9 +76,9 @@ struct Shared {
   static constexpr int kStages = Codec::kTileBytes < 10000 ? Tiles::kStages4 : Tiles::kStages8;
   static constexpr int kTokenBytes = Tiles::kMaxRows * 128;
   using Ring = RingPosition<kStages>;
-  uint8_t tokens[kStages][kTokenBytes];      // 128-byte swizzle
+  uint8_t tokens[kStages][kTokenBytes];  // 128-byte swizzle
   uint8_t weights[kStages][Codec::kTileBytes];
-  uint8_t results[Tiles::kGroups][kTokenBytes];           // of a warpgroup, on the way out: [token][64 values], swizzled
+  uint8_t results[Tiles::kGroups][kTokenBytes];  // of a warpgroup, on the way out: [token][64 values], swizzled
   Factors factors[kWork];
   Work work[kWork];
   uint64_t full[kStages], empty[kStages];
@@ -128,7 +128,8 @@ __device__ __forceinline__ int opaque(int x) {
 // ---- one piece, by one warpgroup -------------------------------------------------------------------------------
 // Writes [n tokens][8 * Chunks values] from `results` to rows of `out` (row stride in values).
 template <int Chunks>
-__device__ __forceinline__ void write_out(const uint8_t* results, uint16_t* out, int stride, int n, int thread, bool round) {
+__device__ __forceinline__ void write_out(const uint8_t* results, uint16_t* out, int stride, int n, int thread,
+                                          bool round) {
   const int chunk = thread % Chunks;
 #pragma unroll 4
   for (int i = thread / Chunks; i < n; i += 128 / Chunks) {
@@ -139,9 +140,8 @@ __device__ __forceinline__ void write_out(const uint8_t* results, uint16_t* out,
 }
 
 template <int N, class S>
-__device__ __forceinline__ void finish_piece(S& s, const Work& work, const GroupedArgs& args, int group,
-                                             int thread, const float (&sum0)[N / 2],
-                                             const float (&sum1)[N / 2]) {
+__device__ __forceinline__ void finish_piece(S& s, const Work& work, const GroupedArgs& args, int group, int thread,
+                                             const float (&sum0)[N / 2], const float (&sum1)[N / 2]) {
   const int warp = thread >> 5, lane = thread & 31;
   const Factors& factors = s.factors[work.factors];
   float row_scale[4];
@@ -158,12 +158,12 @@ __device__ __forceinline__ void finish_piece(S& s, const Work& work, const Group
 #pragma unroll
     for (int j = 0; j < N / 8; ++j) {
       const float2 w = *reinterpret_cast<const float2*>(factors.row_weight + 8 * j + 2 * (lane & 3));
-      const uint32_t first = pack_bf16x2(
-          swiglu(sum0[4 * j] * row_scale[0], sum0[4 * j + 2] * row_scale[1], args.limit, w.x),
-          swiglu(sum0[4 * j + 1] * row_scale[0], sum0[4 * j + 3] * row_scale[1], args.limit, w.y));
-      const uint32_t second = pack_bf16x2(
-          swiglu(sum1[4 * j] * row_scale[2], sum1[4 * j + 2] * row_scale[3], args.limit, w.x),
-          swiglu(sum1[4 * j + 1] * row_scale[2], sum1[4 * j + 3] * row_scale[3], args.limit, w.y));
+      const uint32_t first =
+          pack_bf16x2(swiglu(sum0[4 * j] * row_scale[0], sum0[4 * j + 2] * row_scale[1], args.limit, w.x),
+                      swiglu(sum0[4 * j + 1] * row_scale[0], sum0[4 * j + 3] * row_scale[1], args.limit, w.y));
+      const uint32_t second =
+          pack_bf16x2(swiglu(sum1[4 * j] * row_scale[2], sum1[4 * j + 2] * row_scale[3], args.limit, w.x),
+                      swiglu(sum1[4 * j + 1] * row_scale[2], sum1[4 * j + 3] * row_scale[3], args.limit, w.y));
       store_matrix2_transposed(address + j * 1024, first, second);
     }
     named_barrier(barrier, 128);
@@ -179,14 +179,16 @@ __device__ __forceinline__ void finish_piece(S& s, const Work& work, const Group
     uint16_t* out = args.out + static_cast<size_t>(work.row0) * args.d + work.band * kTileM + group * 128;
 #pragma unroll
     for (int j = 0; j < N / 8; ++j)
-      store_matrix2_transposed(address + j * 1024, pack_bf16x2(sum0[4 * j] * row_scale[0], sum0[4 * j + 1] * row_scale[0]),
+      store_matrix2_transposed(address + j * 1024,
+                               pack_bf16x2(sum0[4 * j] * row_scale[0], sum0[4 * j + 1] * row_scale[0]),
                                pack_bf16x2(sum0[4 * j + 2] * row_scale[1], sum0[4 * j + 3] * row_scale[1]));
     named_barrier(barrier, 128);
     write_out<8>(results, out, args.d, n, thread, false);
     named_barrier(barrier, 128);
 #pragma unroll
     for (int j = 0; j < N / 8; ++j)
-      store_matrix2_transposed(address + j * 1024, pack_bf16x2(sum1[4 * j] * row_scale[2], sum1[4 * j + 1] * row_scale[2]),
+      store_matrix2_transposed(address + j * 1024,
+                               pack_bf16x2(sum1[4 * j] * row_scale[2], sum1[4 * j + 1] * row_scale[2]),
                                pack_bf16x2(sum1[4 * j + 2] * row_scale[3], sum1[4 * j + 3] * row_scale[3]));
     named_barrier(barrier, 128);
     write_out<8>(results, out + 64, args.d, n, thread, false);
@@ -229,8 +231,8 @@ __device__ __forceinline__ void finish_narrow(S& s, const Work& work, const Grou
                                pack_bf16x2(sum[4 * j] * low, sum[4 * j + 1] * low),
                                pack_bf16x2(sum[4 * j + 2] * high, sum[4 * j + 3] * high));
     named_barrier(barrier, 128);
-    write_out<8>(results, args.out + static_cast<size_t>(work.row0) * args.d + work.band * kTileM + group * 64, args.d, n,
-                 thread, false);
+    write_out<8>(results, args.out + static_cast<size_t>(work.row0) * args.d + work.band * kTileM + group * 64, args.d,
+                 n, thread, false);
   }
 }
 
@@ -238,7 +240,8 @@ __device__ __forceinline__ void finish_narrow(S& s, const Work& work, const Grou
 // the products of the stage before run. (Products in flight over the loop's back edge would do without the wait at its
 // end, but ptxas then serialises them: C7512.)
 template <class Codec, class S>
-__device__ __forceinline__ void decode_stage(S& s, const typename S::Ring& ring, int block, int thread, uint32_t (&a)[16]) {
+__device__ __forceinline__ void decode_stage(S& s, const typename S::Ring& ring, int block, int thread,
+                                             uint32_t (&a)[16]) {
   mbarrier_wait(&s.full[ring.stage], ring.parity);
   fence_async_shared();  // token rows came by cp.async, the matrix unit reads them through the other proxy; before the
                          // loads, since the fence waits for them
@@ -246,7 +249,8 @@ __device__ __forceinline__ void decode_stage(S& s, const typename S::Ring& ring,
 }
 
 template <int N, class S>
-__device__ __forceinline__ void multiply_stage(S& s, const typename S::Ring& ring, float* sum, const uint32_t (&a)[16]) {
+__device__ __forceinline__ void multiply_stage(S& s, const typename S::Ring& ring, float* sum,
+                                               const uint32_t (&a)[16]) {
   const uint64_t tokens = k_major_descriptor(smem_address(s.tokens[ring.stage]));
   wgmma_fence();
 #pragma unroll
@@ -315,8 +319,8 @@ __device__ __forceinline__ void main_loop_wide(S& s, typename S::Ring& ring, int
 }
 
 template <class Codec, class Tiles, int N, class S>
-__device__ __forceinline__ void run_piece(S& s, typename S::Ring& ring, const Work& work, const GroupedArgs& args, int group,
-                                          int thread) {
+__device__ __forceinline__ void run_piece(S& s, typename S::Ring& ring, const Work& work, const GroupedArgs& args,
+                                          int group, int thread) {
   thread = opaque(thread);  // see opaque()
   group = opaque(group);
   const int k_tiles = (work.product == 0 ? args.d : args.width) / kTileK;
@@ -479,7 +483,8 @@ __device__ __forceinline__ void supply_tokens(S& s, const GroupedArgs& args, int
 }
 
 template <class Codec, class Tiles>
-__global__ void __launch_bounds__((Tiles::kGroups + 1) * 128, 1) grouped_kernel(const __grid_constant__ GroupedArgs args) {
+__global__ void __launch_bounds__((Tiles::kGroups + 1) * 128, 1)
+    grouped_kernel(const __grid_constant__ GroupedArgs args) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& s = *reinterpret_cast<Shared<Codec, Tiles>*>(shared_bytes);
   if (threadIdx.x == 0) {

@@ -56,7 +56,8 @@ __global__ void row_scale_kernel(Source source, int rows, float* out) {
   int largest = 0;
   for (int g = threadIdx.x % 32; g < source.k / 32; g += 32) largest = max(largest, source.scale_byte(row, g));
   largest = __reduce_max_sync(0xffffffffu, largest);
-  if (threadIdx.x % 32 == 0) out[row] = __uint_as_float(largest == 0 ? 0x00400000u : static_cast<uint32_t>(largest) << 23);
+  if (threadIdx.x % 32 == 0)
+    out[row] = __uint_as_float(largest == 0 ? 0x00400000u : static_cast<uint32_t>(largest) << 23);
 }
 
 __device__ int scale_of(float row_scale) {
@@ -89,8 +90,8 @@ __global__ void pack_kernel(Source source, const float* row_scale, uint8_t* out)
           make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
     // lane `pair` of a row group writes one of its four scales
     const int scaled_row = row + (pair & 1) * 8;
-    const int field = Codec::kExponent + source.scale_byte(scaled_row, k0 / 32 + (pair >> 1)) -
-                      scale_of(row_scale[scaled_row]);
+    const int field =
+        Codec::kExponent + source.scale_byte(scaled_row, k0 / 32 + (pair >> 1)) - scale_of(row_scale[scaled_row]);
     tile[4 * Codec::kBlockBytes + block * 128 + (thread >> 2) * 4 + pair] = static_cast<uint8_t>(max(field, 0));
   }
 }
@@ -125,7 +126,9 @@ PackedFeedForward packed_feed_forward(const FeedForward& w) {
 }
 
 void pack_feed_forward(const FeedForward& w, void* gate_up, void* down, cudaStream_t stream) {
-  if (!packed_feed_forward(w)) fail_shape("pack_feed_forward", "MXFP4 or FP8 blocks, width a multiple of 128, hidden size a multiple of 256", w.w1.n);
+  if (!packed_feed_forward(w))
+    fail_shape("pack_feed_forward", "MXFP4 or FP8 blocks, width a multiple of 128, hidden size a multiple of 256",
+               w.w1.n);
   const bool fp8 = w.w1.format == WeightFormat::fp8_block32;
   pack({{bytes_of(w.w1), bytes_of(w.w3)}, {w.w1.scale, w.w3.scale}, fp8, 2, w.w1.k}, 2 * w.w1.n, gate_up, stream);
   pack({{bytes_of(w.w2), nullptr}, {w.w2.scale, nullptr}, fp8, 1, w.w2.k}, w.w2.n, down, stream);

@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(kPlanThreads) plan_kernel(RowPlan plan, const 
 
 // Prefill steps: the same in three launches, one choice a thread. One block took 0.06 ms for 24,576 choices, 2% of the
 // products. plan.count is zero at the start.
-__global__ void __launch_bounds__(kChunk) count_kernel(RowPlan plan, const int32_t* ids, int choices,
-                                                       const int32_t* slot_of, int slots) {
+__global__ void __launch_bounds__(kChunk)
+    count_kernel(RowPlan plan, const int32_t* ids, int choices, const int32_t* slot_of, int slots) {
   __shared__ int count[kPlanThreads];
   for (int i = threadIdx.x; i < slots; i += kChunk) count[i] = 0;
   __syncthreads();
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(kPlanThreads) lay_out_kernel(RowPlan plan, int
   if (t < slots) plan.count[t] = row0;  // from here on: the next free row
 }
 
-__global__ void __launch_bounds__(kChunk) place_kernel(RowPlan plan, const int32_t* ids, const float* weights, int choices,
-                                                       int topk, const int32_t* slot_of, int slots) {
+__global__ void __launch_bounds__(kChunk) place_kernel(RowPlan plan, const int32_t* ids, const float* weights,
+                                                       int choices, int topk, const int32_t* slot_of, int slots) {
   __shared__ int count[kPlanThreads];
   for (int i = threadIdx.x; i < slots; i += kChunk) count[i] = 0;
   __syncthreads();
@@ -136,8 +136,8 @@ __device__ __forceinline__ void add8(float (&sum)[8], uint4 v) {
 
 // Eight channels a thread. The loads of a row's experts do not wait for each other.
 template <int TopK>
-__global__ void combine_kernel(const int* pair_row, const uint16_t* out, const uint16_t* shared_out, uint16_t* y, int topk,
-                               int d) {
+__global__ void combine_kernel(const int* pair_row, const uint16_t* out, const uint16_t* shared_out, uint16_t* y,
+                               int topk, int d) {
   const size_t row = blockIdx.x;
   const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
   if (channel >= d) return;
@@ -201,8 +201,8 @@ RowPlan row_plan(void* block, int rows, int topk, int slots, int experts) {
   return plan;
 }
 
-void plan_rows(const RowPlan& plan, const int32_t* ids, const float* weights, int rows, int topk, const int32_t* slot_of,
-               int slots, cudaStream_t stream) {
+void plan_rows(const RowPlan& plan, const int32_t* ids, const float* weights, int rows, int topk,
+               const int32_t* slot_of, int slots, cudaStream_t stream) {
   if (slots > kPlanThreads) fail_shape("experts", "at most 1024 local experts", slots);
   const int choices = rows * topk, chunks = (choices + kChunk - 1) / kChunk;
   if (choices <= 2 * kPlanThreads) {

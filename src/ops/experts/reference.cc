@@ -10,8 +10,7 @@ namespace hadal::reference {
 namespace {
 
 // bf16( w2 bf16( weight * silu(gate) * up ) ): the routing weight comes before w2.
-Row feed_forward(Numerics numerics, const FeedForward& expert, const float* x, int64_t d, float limit,
-                 float weight) {
+Row feed_forward(Numerics numerics, const FeedForward& expert, const float* x, int64_t d, float limit, float weight) {
   const Row gate = linear(numerics, expert.w1, x, 1, d);
   const Row up = linear(numerics, expert.w3, x, 1, d);
   Row product(gate.size());
@@ -48,13 +47,11 @@ void experts(Context& context, const ExpertsArgs& args) {
       if (!args.experts->is_local(id)) continue;
       const FeedForward& expert = args.experts->expert(id);
       check_expert(expert, d);
-      const Row out =
-          feed_forward(context.numerics(), expert, args.x.f32(r), d, args.limit, args.weights.f32(r)[i]);
+      const Row out = feed_forward(context.numerics(), expert, args.x.f32(r), d, args.limit, args.weights.f32(r)[i]);
       for (int64_t c = 0; c < d; ++c) sum[c] += out[c];
     }
     const Row shared = feed_forward(context.numerics(), args.shared, args.x.f32(r), d, args.limit, 1.0f);
-    for (int64_t c = 0; c < d; ++c)
-      args.y.f32(r)[c] = round_activation(context.numerics(), sum[c] + shared[c]);
+    for (int64_t c = 0; c < d; ++c) args.y.f32(r)[c] = round_activation(context.numerics(), sum[c] + shared[c]);
   }
 }
 

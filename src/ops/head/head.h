@@ -8,9 +8,9 @@ namespace hadal {
 // logits = fp32(head) . fp32(x), fp32 accumulation and fp32 result.
 struct HeadArgs {
   int rows = 0;
-  Tensor x;      // activations [rows, d], after the final norm
-  Weight head;   // bf16 [vocab, d]
-  Tensor logits; // f32 [rows, vocab]
+  Tensor x;       // activations [rows, d], after the final norm
+  Weight head;    // bf16 [vocab, d]
+  Tensor logits;  // f32 [rows, vocab]
 };
 
 }  // namespace hadal

@@ -63,7 +63,8 @@ __device__ __forceinline__ void load_fn(const Pass& p, int column, uint4* to) {
         }
       }
       for (int s = 0; s < kParts; ++s)
-        to[((s * kTiles + tile) * kCopies + copy) * 32 + lane] = make_uint4(part[s][0], part[s][1], part[s][2], part[s][3]);
+        to[((s * kTiles + tile) * kCopies + copy) * 32 + lane] =
+            make_uint4(part[s][0], part[s][1], part[s][2], part[s][3]);
     }
 }
 
@@ -86,7 +87,8 @@ __global__ void __launch_bounds__(32 * kWarps, 3) streams_kernel(const Pass p) {
       if (!active || row >= p.rows) continue;
       const int64_t s = p.source != nullptr ? p.source[row] : row;
 #pragma unroll
-      for (int j = 0; j < kCopies; ++j) raw[half][j] = *reinterpret_cast<const uint4*>(p.h + (s * kCopies + j) * p.d + column);
+      for (int j = 0; j < kCopies; ++j)
+        raw[half][j] = *reinterpret_cast<const uint4*>(p.h + (s * kCopies + j) * p.d + column);
       if constexpr (Write) {
         const int64_t ys = p.y_source != nullptr ? p.y_source[row] : row;
         y_raw[half] = *reinterpret_cast<const uint4*>(p.y + ys * p.d + column);
@@ -140,7 +142,8 @@ __global__ void __launch_bounds__(32 * kWarps, 3) streams_kernel(const Pass p) {
 #pragma unroll
           for (int k = 0; k < kCopies; ++k) {
             const auto& v = h_new[half][k];
-            *reinterpret_cast<uint4*>(p.h_out + (int64_t{row} * kCopies + k) * p.d + column) = make_uint4(v[0], v[1], v[2], v[3]);
+            *reinterpret_cast<uint4*>(p.h_out + (int64_t{row} * kCopies + k) * p.d + column) =
+                make_uint4(v[0], v[1], v[2], v[3]);
           }
         float x[8] = {};
         float pre[kCopies] = {};
@@ -199,7 +202,8 @@ __global__ void __launch_bounds__(32 * kWarps, 3) streams_kernel(const Pass p) {
         const int row = r0 + g + 8 * half;
         if (row >= p.rows) continue;
         auto* to = reinterpret_cast<float2*>(p.sums + ((int64_t{row} * p.slices + slice) * kWarps + warp) * kSums);
-        for (int tile = 0; tile < kTiles; ++tile) to[4 * tile + t] = make_float2(dots[tile][2 * half], dots[tile][2 * half + 1]);
+        for (int tile = 0; tile < kTiles; ++tile)
+          to[4 * tile + t] = make_float2(dots[tile][2 * half], dots[tile][2 * half + 1]);
         if (t == 0) to[kMixes / 2] = make_float2(hh[half], xx[half]);
       }
     }
@@ -230,7 +234,9 @@ __global__ void __launch_bounds__(128) finish_kernel(const Finish p) {
     quarters[warp][lane] = sum;
   }
   __syncthreads();
-  sum = p.sums != nullptr && lane < kSums ? quarters[0][lane] + quarters[1][lane] + quarters[2][lane] + quarters[3][lane] : 0.0f;
+  sum = p.sums != nullptr && lane < kSums
+            ? quarters[0][lane] + quarters[1][lane] + quarters[2][lane] + quarters[3][lane]
+            : 0.0f;
   const float x_scale = inverse_rms(__shfl_sync(kFullWarp, sum, kMixes + 1), p.d, p.norm_eps);
   if (threadIdx.x >= 32) {
     if (p.norm == nullptr) return;
@@ -242,7 +248,8 @@ __global__ void __launch_bounds__(128) finish_kernel(const Finish p) {
       unpack8(norm[i], w);
 #pragma unroll
       for (int e = 0; e < 8; ++e) v[e] = w[e] * (v[e] * x_scale);
-      x[i] = make_uint4(pack_bf16x2(v[0], v[1]), pack_bf16x2(v[2], v[3]), pack_bf16x2(v[4], v[5]), pack_bf16x2(v[6], v[7]));
+      x[i] = make_uint4(pack_bf16x2(v[0], v[1]), pack_bf16x2(v[2], v[3]), pack_bf16x2(v[4], v[5]),
+                        pack_bf16x2(v[6], v[7]));
     }
     return;
   }
@@ -293,8 +300,8 @@ void launch_streams(const Pass& p, int multiprocessors, cudaStream_t stream) {
   HADAL_CUDA_LAUNCHED("streams");
 }
 
-__global__ void __launch_bounds__(256) tap_kernel(const uint16_t* h, const int32_t* source, int copies, int d, uint16_t* out, int64_t stride,
-                                                  int column) {
+__global__ void __launch_bounds__(256)
+    tap_kernel(const uint16_t* h, const int32_t* source, int copies, int d, uint16_t* out, int64_t stride, int column) {
   const int64_t row = blockIdx.x, s = source != nullptr ? source[row] : row;
   for (int i = threadIdx.x; i < d; i += blockDim.x) {
     float sum = 0;
@@ -334,7 +341,9 @@ void hyper_connection(Context& context, const HyperConnectionArgs& args) {
   if (mix) p.fn = args.mix->fn;
   if (mix || collapse) p.sums = scratch.get<float>(static_cast<size_t>(args.rows) * p.slices * kWarps * kSums);
 
-  const auto launch = [&](auto w, auto c, auto m) { launch_streams<w.value, c.value, m.value>(p, cuda.multiprocessors(), cuda.stream()); };
+  const auto launch = [&](auto w, auto c, auto m) {
+    launch_streams<w.value, c.value, m.value>(p, cuda.multiprocessors(), cuda.stream());
+  };
   using Yes = std::true_type;
   using No = std::false_type;
   if (write)
@@ -367,8 +376,8 @@ void tap(Context& context, const TapArgs& args) {
   CudaContext& cuda = CudaContext::of(context);
   if (args.rows == 0) return;
   HADAL_CUDA_CHECK(args.h.cols == int64_t{args.copies} * args.d && args.column + args.d <= args.out.cols);
-  tap_kernel<<<args.rows, 256, 0, cuda.stream()>>>(args.h.bf16(), args.source, args.copies, args.d, args.out.bf16(), args.out.cols,
-                                                   args.column);
+  tap_kernel<<<args.rows, 256, 0, cuda.stream()>>>(args.h.bf16(), args.source, args.copies, args.d, args.out.bf16(),
+                                                   args.out.cols, args.column);
   HADAL_CUDA_LAUNCHED("tap");
 }
 

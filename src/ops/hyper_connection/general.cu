@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(256) general_kernel(const General p) {
   for (int i = 0; i < (2 + n) * n; ++i) {
     float sum = 0;
     for (int v = threadIdx.x; v < p.d; v += blockDim.x)  // the columns this thread has written
-      for (int k = 0; k < n; ++k) sum = fmaf(p.fn[int64_t{i} * wide + k * p.d + v], from_bf16(p.h_out[row * wide + k * p.d + v]), sum);
+      for (int k = 0; k < n; ++k)
+        sum = fmaf(p.fn[int64_t{i} * wide + k * p.d + v], from_bf16(p.h_out[row * wide + k * p.d + v]), sum);
     sum = block_sum(sum, shared);
     if (threadIdx.x == 0) m[i] = sum * rms;
   }
@@ -128,7 +129,8 @@ void hyper_connection_general(CudaContext& cuda, const HyperConnectionArgs& args
   p.source = args.source;
   p.y_source = args.y_source;
   p.h_out = bf16(args.out.h);
-  if (args.mix != nullptr && p.h_out == nullptr) p.h_out = scratch.get<uint16_t>(static_cast<size_t>(args.rows) * args.copies * args.d);
+  if (args.mix != nullptr && p.h_out == nullptr)
+    p.h_out = scratch.get<uint16_t>(static_cast<size_t>(args.rows) * args.copies * args.d);
   p.collapsed = bf16(args.collapsed);
   p.norm = args.norm;
   if (args.norm != nullptr) p.x = args.x.bf16();

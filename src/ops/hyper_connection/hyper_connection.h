@@ -39,11 +39,11 @@ struct HyperConnectionArgs {
   const int32_t* source = nullptr;    // [rows] row of `in`
   const int32_t* y_source = nullptr;  // [rows] row of `y`
 
-  Streams out;                        // out.h may be empty when only x is wanted
+  Streams out;  // out.h may be empty when only x is wanted
   const HyperConnectionWeights* mix = nullptr;
-  const uint16_t* norm = nullptr;     // bf16 [d]
-  Tensor x;                           // activations [rows, d]
-  Tensor collapsed;                   // activations [rows, d], optional: bf16( sum_j pre[s][j] * h'[j] ), before the norm
+  const uint16_t* norm = nullptr;  // bf16 [d]
+  Tensor x;                        // activations [rows, d]
+  Tensor collapsed;                // activations [rows, d], optional: bf16( sum_j pre[s][j] * h'[j] ), before the norm
 };
 
 // Mean over the copies, for the draft module: out[r, :] = bf16( mean_j h[source[r]][j] ), written at column `column` of

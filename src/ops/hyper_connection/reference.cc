@@ -10,8 +10,8 @@ namespace hadal::reference {
 namespace {
 
 // h'_k = bf16( post[k] * y + sum_j comb[j, k] * h_j ): the sum runs over the FIRST index of comb.
-Row expand(Numerics numerics, const HyperConnectionArgs& args, const float* h, const float* y,
-           const float* post, const float* comb) {
+Row expand(Numerics numerics, const HyperConnectionArgs& args, const float* h, const float* y, const float* post,
+           const float* comb) {
   const int copies = args.copies, d = args.d;
   Row out(copies * d);
   for (int k = 0; k < copies; ++k) {
@@ -85,8 +85,8 @@ std::vector<double> mix_products(const HyperConnectionArgs& args, const float* v
   return m;
 }
 
-Mix mix_from_products(const std::vector<double>& m, const float* scale, const float* base, int copies,
-                      int iterations, double hc_eps) {
+Mix mix_from_products(const std::vector<double>& m, const float* scale, const float* base, int copies, int iterations,
+                      double hc_eps) {
   const auto z = [&](int i) { return m[i] * scale[std::min(i / copies, 2)] + base[i]; };
 
   Mix out{std::vector<double>(copies), std::vector<double>(copies), std::vector<double>(copies * copies)};
@@ -128,8 +128,8 @@ void hyper_connection(Context& context, const HyperConnectionArgs& args) {
       std::copy(x.begin(), x.end(), args.x.f32(r));
     }
     if (args.mix != nullptr) {
-      const Mix mix = mix_from_products(mix_products(args, h.data()), args.mix->scale, args.mix->base,
-                                        args.copies, args.sinkhorn_iters, args.hc_eps);
+      const Mix mix = mix_from_products(mix_products(args, h.data()), args.mix->scale, args.mix->base, args.copies,
+                                        args.sinkhorn_iters, args.hc_eps);
       const auto store = [&](const std::vector<double>& from, const Tensor& to) {
         for (size_t i = 0; i < from.size(); ++i) to.f32(r)[i] = static_cast<float>(from[i]);
       };

@@ -13,7 +13,7 @@ struct Mix {
 std::vector<double> mix_products(const HyperConnectionArgs& args, const float* v);
 
 // From m to the coefficients: affine map, sigmoids, Sinkhorn.
-Mix mix_from_products(const std::vector<double>& m, const float* scale, const float* base, int copies,
-                      int iterations, double hc_eps);
+Mix mix_from_products(const std::vector<double>& m, const float* scale, const float* base, int copies, int iterations,
+                      double hc_eps);
 
 }  // namespace hadal::reference

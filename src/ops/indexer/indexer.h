@@ -19,8 +19,8 @@ enum class CandidateUse : uint8_t {
 struct IndexerArgs {
   const RowSet* rows = nullptr;
   const Segments* segments = nullptr;
-  Tensor qr;                        // activations [rows.rows, q_lora]
-  Tensor x;                         // activations [.., d]
+  Tensor qr;                          // activations [rows.rows, q_lora]
+  Tensor x;                           // activations [.., d]
   const int32_t* x_source = nullptr;  // [rows.rows] row of x, null = the same rows
 
   int ratio = 1;

@@ -18,8 +18,8 @@ std::vector<float> index_queries(Numerics numerics, const IndexerArgs& args) {
   std::vector<float> q = linear(numerics, args.wq_b, args.qr.f32(), rows, args.qr.cols);
   for (int r = 0; r < rows; ++r)
     for (int head = 0; head < args.heads; ++head)
-      rotate(numerics, args.rope, q.data() + (int64_t{r} * args.heads + head) * args.index_dim,
-             args.index_dim, args.rows->position[r]);
+      rotate(numerics, args.rope, q.data() + (int64_t{r} * args.heads + head) * args.index_dim, args.index_dim,
+             args.rows->position[r]);
   return q;
 }
 
@@ -27,8 +27,7 @@ std::vector<float> index_head_weights(Numerics numerics, const IndexerArgs& args
   const double factor = 1 / std::sqrt(static_cast<double>(args.index_dim) * args.heads);
   std::vector<float> w;
   for (int r = 0; r < args.rows->rows; ++r) {
-    std::vector<float> row =
-        linear(numerics, args.weights_proj, args.x.f32(mapped(args.x_source, r)), 1, args.x.cols);
+    std::vector<float> row = linear(numerics, args.weights_proj, args.x.f32(mapped(args.x_source, r)), 1, args.x.cols);
     for (const float v : row) w.push_back(round_activation(numerics, v * factor));
   }
   return w;
@@ -76,8 +75,7 @@ void publish(const IndexerArgs& args, const std::vector<float>& scores, int32_t 
     return;
   }
   std::vector<float> block_score(blocks, -kInfinity);
-  for (size_t g = 0; g < scores.size(); ++g)
-    block_score[g / size] = std::max(block_score[g / size], scores[g]);
+  for (size_t g = 0; g < scores.size(); ++g) block_score[g / size] = std::max(block_score[g / size], scores[g]);
   block_score[blocks - 1] = kInfinity;
   const std::vector<int32_t> chosen = select_largest(block_score, args.candidate_topk_blocks);
   store_list(chosen, args.candidates.blocks, step_row);

@@ -17,9 +17,10 @@ __device__ __forceinline__ bool better(float value, int id, float than, int than
 
 // One warp a row: scores, then topk rounds of "the best that is worse than the last one taken", so that nothing has to be
 // marked. 384 experts are 12 values a lane and a round.
-__global__ void __launch_bounds__(128) router_kernel(const float* logits, int rows, int experts, int topk, float gate_temp,
-                                                     float route_scale, const float* bias, const float* bias_vl,
-                                                     const uint8_t* image, int32_t* ids, float* weights, float* scores_out) {
+__global__ void __launch_bounds__(128)
+    router_kernel(const float* logits, int rows, int experts, int topk, float gate_temp, float route_scale,
+                  const float* bias, const float* bias_vl, const uint8_t* image, int32_t* ids, float* weights,
+                  float* scores_out) {
   extern __shared__ float shared[];
   const int lane = threadIdx.x % 32;
   const int64_t row = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
@@ -83,8 +84,8 @@ void router(Context& context, const RouterArgs& args) {
   const size_t shared = sizeof(float) * 2 * static_cast<size_t>(experts) * kWarps;
   if (shared > 48 * 1024) fail_shape("router", "at most 1536 experts", experts);
   router_kernel<<<(args.rows + kWarps - 1) / kWarps, 32 * kWarps, shared, cuda.stream()>>>(
-      logits.f32(), args.rows, experts, args.topk, args.gate_temp, args.route_scale, args.bias, args.bias_vl, args.image,
-      args.ids.i32(), args.weights.f32(), args.scores ? args.scores.f32() : nullptr);
+      logits.f32(), args.rows, experts, args.topk, args.gate_temp, args.route_scale, args.bias, args.bias_vl,
+      args.image, args.ids.i32(), args.weights.f32(), args.scores ? args.scores.f32() : nullptr);
   HADAL_CUDA_LAUNCHED("router");
 }
 

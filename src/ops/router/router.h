@@ -13,14 +13,14 @@ struct RouterArgs {
   int topk = 0;
   float route_scale = 1.5f;
   float gate_temp = 1.0f;
-  Tensor x;     // activations [rows, d]
-  Weight gate;  // bf16 [experts, d]
+  Tensor x;                        // activations [rows, d]
+  Weight gate;                     // bf16 [experts, d]
   const float* bias = nullptr;     // [experts]
   const float* bias_vl = nullptr;  // [experts] or null
   const uint8_t* image = nullptr;  // [rows] or null
-  Tensor ids;      // i32 [rows, topk]
-  Tensor weights;  // f32 [rows, topk]
-  Tensor scores;   // f32 [rows, experts], optional, for traces
+  Tensor ids;                      // i32 [rows, topk]
+  Tensor weights;                  // f32 [rows, topk]
+  Tensor scores;                   // f32 [rows, experts], optional, for traces
 };
 
 }  // namespace hadal

@@ -26,8 +26,7 @@ std::vector<Row> keys_of(const SparseAttentionArgs& args, int r) {
     unpack_row(format, packed, args.head_dim, keys.back().data());
   };
   const auto add_from_ring = [&](int32_t p) {
-    HADAL_CHECK(p < committed &&
-                p >= committed - window);  // the ring holds the last committed positions only
+    HADAL_CHECK(p < committed && p >= committed - window);  // the ring holds the last committed positions only
     const int64_t slot = int64_t{args.segments->slot[segment]} * window + p % window;
     add(RowFormat::fp8_ue8m0_32, args.ring.base + slot * args.ring.row_bytes);
   };

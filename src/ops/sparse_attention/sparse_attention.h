@@ -31,7 +31,7 @@ struct SparseAttentionArgs {
   const int32_t* floor = nullptr;  // [segments] or null
   bool bidirectional = false;
 
-  const PagedRows* entries = nullptr;      // null: window only
+  const PagedRows* entries = nullptr;  // null: window only
   const Selection* selection = nullptr;
 
   Tensor o;  // activations [out.rows, heads * head_dim]
