@@ -22,10 +22,7 @@ struct EngineLoad {
 };
 
 void run(EngineLoad& o) {
-  o.engine.model = find_model(o.model.path);
-  o.engine.backend = o.model.backend;
-  o.engine.numerics = o.model.numerics;
-  o.engine.threads = o.model.threads;
+  o.model.give(o.engine);
   o.engine.max_requests = o.concurrency;
   const text::Tokenizer tokenizer = text::Tokenizer::load(o.engine.model);
   Engine engine(o.engine);

@@ -16,6 +16,7 @@
 #include "base/progress.h"
 #include "bench.h"
 #include "checkpoint/json.h"
+#include "engine/generation.h"
 #include "hadal/engine.h"
 #include "model_options.h"
 
@@ -305,16 +306,10 @@ json::object to_json(const Outcome& o) {
 }
 
 void run(Arguments a) {
-  a.engine.model = find_model(a.model.path);
-  a.engine.backend = a.model.backend;
-  a.engine.numerics = a.model.numerics;
-  a.engine.threads = a.model.threads;
+  a.model.give(a.engine);
   a.engine.prefix_cache = !a.no_prefix_cache;
   a.engine.max_waiting = 1 << 20;
-  if (a.speculate == "auto")
-    a.engine.speculate = -1;
-  else if (a.speculate != "off")
-    a.engine.speculate = parse_ids(a.speculate, "--speculate").at(0);
+  a.engine.speculate = parse_speculate(a.speculate);
   std::vector<Outcome> outcomes;
   if (!a.trace.empty()) {
     outcomes.push_back(replay(a, read_trace(a.trace), 0));

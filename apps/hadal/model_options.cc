@@ -35,6 +35,15 @@ void ModelOptions::add_to(CLI::App& command, bool required) {
   add_cuda_graphs_option(command, cuda_graphs);
 }
 
+void ModelOptions::give(EngineOptions& engine) const {
+  engine.model = find_model(path);
+  engine.backend = backend;
+  engine.numerics = numerics;
+  engine.threads = threads;
+  engine.reload = reload;
+  engine.cuda_graphs = cuda_graphs == "on";
+}
+
 void add_cuda_graphs_option(CLI::App& command, std::string& value) {
   command
       .add_option("--cuda-graphs", value,

@@ -11,6 +11,7 @@
 
 #include "engine/backend.h"
 #include "engine/single_request.h"
+#include "hadal/engine.h"
 #include "text/tokenizer.h"
 
 namespace hadal {
@@ -25,6 +26,7 @@ struct ModelOptions {
 
   // `required`: the command has no use for the embedded model.
   void add_to(CLI::App& command, bool required);
+  void give(EngineOptions& engine) const;
 };
 
 void add_cuda_graphs_option(CLI::App& command, std::string& value);

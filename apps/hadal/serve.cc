@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "commands.h"
+#include "engine/generation.h"
 #include "model_options.h"
 #include "serve/server.h"
 #include "text/json.h"
@@ -21,7 +22,8 @@ struct ServeOptions {
   std::string key_file;
   int64_t max_body_mb = 64;
   double shutdown_seconds = 30;
-  bool quiet = false;
+  std::string speculate = "off";
+  bool no_prefix_cache = false, quiet = false;
 };
 
 // Defaults of sampling that the model's authors recommend.
@@ -46,10 +48,9 @@ void read_keys(const std::string& file, std::vector<std::string>& keys) {
 
 void run(ServeOptions& o) {
   serve::ServerOptions& s = o.server;
-  s.engine.model = find_model(o.model.path);
-  s.engine.backend = o.model.backend;
-  s.engine.numerics = o.model.numerics;
-  s.engine.threads = o.model.threads;
+  o.model.give(s.engine);
+  s.engine.speculate = parse_speculate(o.speculate);
+  s.engine.prefix_cache = !o.no_prefix_cache;
   if (!std::filesystem::exists(s.engine.model / "config.json"))
     fail(ErrorKind::io, "{} holds no config.json; give the folder of a checkpoint", s.engine.model.string());
   if (s.service.names.empty())
@@ -148,9 +149,17 @@ void add_serve(CLI::App& app) {
   c->add_option("--prefill", s.engine.prefill,
                 "Rows that decoder layers run for a prompt: full, exact (the same logits), bounded (approximate)")
       ->capture_default_str();
-  c->add_option("--speculate", s.engine.speculate,
-                "Most drafted tokens a step; 0 = none, -1 = as the draft module's confidence says")
-      ->check(CLI::Range(-1, 64))
+  c->add_flag("--no-prefix-cache", o->no_prefix_cache, "Run every prompt whole, whatever earlier requests have run");
+  c->add_option("--prefix-cache-mib", s.engine.prefix_cache_mib,
+                "Memory of the host for snapshots of prefixes; their pages are part of --cache-tokens")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
+      ->capture_default_str();
+  c->add_option("--batch-window-ms", s.engine.batch_window_ms,
+                "An idle engine waits so long for company before it starts; requests of high priority do not wait")
+      ->check(CLI::Range(0.0, 10000.0))
+      ->capture_default_str();
+  c->add_option("--speculate", o->speculate,
+                "Drafts that a step verifies: off, auto (as many as pay), or a number; the tokens are the same")
       ->capture_default_str();
   c->add_option("--max-connections", s.http.max_connections, "Open connections; more get status 503")
       ->check(CLI::Range(1, 1 << 20))

@@ -18,6 +18,8 @@ struct EngineOptions {
   std::string numerics = "bf16";  // bf16, fp32, official
   std::string prefill = "exact";  // full, exact, bounded
   int threads = 0;                // CPU threads, 0: all
+  bool reload = false;            // read the checkpoint from the disk again, into huge pages (Checkpoint::reload)
+  bool cuda_graphs = true;        // replay decode steps as CUDA graphs; the tokens are the same
   int max_requests = 16;          // running at once; others wait
   int max_waiting = 1024;         // more are refused
   int64_t cache_tokens = 0;       // tokens of all running requests; 0: max_requests x 4096, less when memory is short

@@ -69,14 +69,20 @@ std::vector<int32_t> Generation::next() {
 }
 
 int parse_speculate(std::string_view text, const deepseek_v41::Model& model) {
-  const int most = Generation::most_drafts(model);
-  if (text == "off") return 0;
-  if (text == "auto") return most > 0 ? -1 : 0;
-  int value = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < 0 || value > most)
+  const int most = Generation::most_drafts(model), value = parse_speculate(text);
+  if (value > most)
     fail(ErrorKind::invalid_argument,
          "--speculate is '{}', expected off, auto, or 0 to {} tokens, which the model drafts", text, most);
+  return most > 0 ? value : 0;
+}
+
+int parse_speculate(std::string_view text) {
+  if (text == "off") return 0;
+  if (text == "auto") return -1;
+  int value = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0)
+    fail(ErrorKind::invalid_argument, "--speculate is '{}', expected off, auto, or a number of tokens", text);
   return value;
 }
 

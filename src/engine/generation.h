@@ -40,5 +40,7 @@ class Generation {
 
 // "off", "auto" or a number of tokens, as Request::speculate; throws invalid_argument.
 int parse_speculate(std::string_view text, const deepseek_v41::Model& model);
+// The same without a model at hand: the engine checks the number.
+int parse_speculate(std::string_view text);
 
 }  // namespace hadal

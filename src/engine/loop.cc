@@ -40,8 +40,9 @@ Engine::Loop::Loop(const EngineOptions& o)
     : options_(checked(o)),
       mode_(parse_prefill(o.prefill)),
       checkpoint_(open_checkpoint(o.model)),
-      context_(make_context(parse_backend(o.backend), parse_numerics(o.numerics), o.threads)),
-      model_(checkpoint_, *context_, operators_of(parse_backend(o.backend))),
+      context_(make_context(parse_backend(o.backend), parse_numerics(o.numerics), o.threads, o.cuda_graphs)),
+      model_((o.reload ? checkpoint_.reload() : void(), checkpoint_), *context_,
+             operators_of(parse_backend(o.backend))),
       draft_rows_(o.drafter                     ? EngineOptions::most_drafts
                   : config().draft_stages() > 0 ? config().dspark_block_size
                                                 : 0),

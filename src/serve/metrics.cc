@@ -86,6 +86,7 @@ std::string Metrics::text(const View& v) const {
               : 0.0);
   t.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", prefix_queries.load());
   t.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", cached_tokens.load());
+  t.counter("vllm:num_preemptions_total", "Requests that gave up their memory for others.", e.preemptions);
   t.counter("vllm:prompt_tokens_total", "Prompt tokens computed.", e.prompt_tokens);
   t.counter("vllm:generation_tokens_total", "Tokens generated.", e.generated_tokens);
   t.histogram("vllm:time_to_first_token_seconds", "From the request to its first token.", first_token);
@@ -117,6 +118,11 @@ std::string Metrics::text(const View& v) const {
   t.by_position("hadal:drafted_tokens_total", "Tokens drafted, by position in the draft.", e.drafted);
   t.counter("hadal:recomputed_prompt_tokens_total", "Tokens of cached prefixes that ran again from a snapshot.",
             recomputed_tokens.load());
+  t.counter("hadal:prefix_cache_lookups_total", "Requests that looked for a cached prefix.", e.prefix_queries);
+  t.counter("hadal:prefix_cache_found_total", "Requests that continued from a cached prefix.", e.prefix_hits);
+  t.gauge("hadal:prefix_cache_snapshots", "Snapshots of prefixes.", e.snapshots);
+  t.gauge("hadal:prefix_cache_snapshot_bytes", "Memory of the host that they hold.", e.snapshot_bytes);
+  t.counter("hadal:prefix_cache_evictions_total", "Snapshots that made room.", e.evictions);
   t.gauge("hadal:cache_tokens", "Tokens that the cache holds at most.", e.cache_tokens);
   t.gauge("hadal:cache_free_tokens", "Tokens of the cache that are free.", e.free_cache_tokens);
   t.counter("hadal:steps_total", "Steps of the engine.", e.steps);
