@@ -162,6 +162,7 @@ void Engine::Loop::run() {
     admit();
     if (scheduler_.running().empty()) continue;
     const Clock::time_point start = Clock::now();
+    model_seconds_ = 0;
     try {
       step();
     } catch (const std::exception& error) {
@@ -173,6 +174,7 @@ void Engine::Loop::run() {
     planned_.clear();
     const std::lock_guard lock(mutex_);
     stats_.step_seconds += seconds(Clock::now() - start);
+    stats_.model_seconds += model_seconds_;
   }
   for (const Scheduler::List* list : {&scheduler_.waiting(), &scheduler_.running()})
     while (!list->empty()) finish(list->front(), FinishReason::cancelled);

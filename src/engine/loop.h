@@ -77,6 +77,7 @@ class Engine::Loop {
   std::vector<PlannedRows> planned_;  // of the step that runs
   std::vector<DraftGuard> guards_;    // [floor(log2(decoding requests))]
   int draft_choice_ = 0;              // of the guard, for the drafts of the next step
+  double model_seconds_ = 0;          // of the step that runs: the model's own part, drafting included
   double draft_seconds_ = 0;          // that they took
 
   mutable std::mutex mutex_;  // guards what follows

@@ -28,7 +28,7 @@ void Engine::Loop::step() {
   const deepseek_v41::Step result = model_.forward(plan);
   std::vector<float> logits(static_cast<size_t>(result.logits.rows * result.logits.cols));
   if (!logits.empty()) context_->download(logits.data(), result.logits.data, logits.size() * sizeof(float));
-  const double model_seconds = seconds(Clock::now() - model_start);
+  model_seconds_ = seconds(Clock::now() - model_start);
 
   const auto vocab = static_cast<size_t>(config().vocab_size);
   std::vector<int32_t> accepted;
@@ -50,7 +50,6 @@ void Engine::Loop::step() {
   {
     const std::lock_guard lock(mutex_);
     ++stats_.steps;
-    stats_.model_seconds += model_seconds;
     stats_.prompt_tokens += prompt_tokens;
   }
   Requests decoding;
@@ -178,6 +177,7 @@ void Engine::Loop::make_drafts(const Requests& decoding) {
   cache_.make_room(pages);
   draft(model_, orders);
   draft_seconds_ = seconds(Clock::now() - start);
+  model_seconds_ += draft_seconds_;
 }
 
 // Only steps that nothing but guarded requests took part in tell what drafts cost.
