@@ -3,6 +3,7 @@
 # environment in build/clients, and a built build/release/hadal (scripts/test.sh or scripts/quickstart.sh).
 #
 # usage: scripts/test-clients.sh [--no-packages] [pytest arguments]
+# Exit status 77: the packages could not be fetched, nothing was tested.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 packages=1
@@ -13,11 +14,12 @@ esac
 
 step "Client tests"
 [[ -x build/release/hadal ]] || die "build/release/hadal is not built" "Run scripts/test.sh --build-only first."
-if ((packages)); then install_packages "${CLIENT_PACKAGES[@]}"; fi
+unreachable() { say "$1 could not be fetched: nothing was tested."; exit 77; }
+if ((packages)); then (install_packages "${CLIENT_PACKAGES[@]}") || unreachable "Debian packages"; fi
 if [[ ! -f build/clients/.ready || tests/clients/requirements.txt -nt build/clients/.ready ]]; then
   say "Making a Python environment in build/clients."
   python3 -m venv build/clients
-  build/clients/bin/pip install --quiet --disable-pip-version-check -r tests/clients/requirements.txt
+  build/clients/bin/pip install --quiet --disable-pip-version-check -r tests/clients/requirements.txt || unreachable "Python packages"
   touch build/clients/.ready
 fi
 exec env HADAL="$ROOT/build/release/hadal" build/clients/bin/python -m pytest tests/clients "$@"
