@@ -12,6 +12,8 @@
 // multiprocessor, so that many short streams are in flight.
 #pragma once
 
+#include <algorithm>
+
 #include "ops/cuda/errors.h"
 #include "ops/cuda/hopper.cuh"
 #include "ops/cuda/packed_linear.h"
@@ -281,7 +283,7 @@ void launch_packed(const PackedProblem& p, int multiprocessors, cudaStream_t str
   HADAL_CUDA(prepared);
   const int pieces = p.n / S::kBand * ((p.rows + S::kN - 1) / S::kN);
   const int resident = multiprocessors * (S::kGroups == 2 ? 1 : kBytes <= 75 * 1024 ? 3 : 2);
-  packed_kernel<S> < <<pieces<resident ? pieces : resident, S::kThreads, kBytes, stream>>>(p);
+  packed_kernel<S><<<std::min(pieces, resident), S::kThreads, kBytes, stream>>>(p);
   HADAL_CUDA_LAUNCHED("packed_linear");
 }
 
