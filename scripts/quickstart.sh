@@ -50,6 +50,8 @@ step "Done"
 say "What to try next:"
 printf '      %-48s %s\n' \
   "$hadal --help" "every subcommand; details in docs/command-line.md" \
+  "$hadal chat" "talk to the model that comes with the source" \
+  "$hadal serve" "for OpenAI's and Anthropic's clients, and a page at http://127.0.0.1:8000" \
   "$hadal inspect $model" "what a checkpoint holds" \
   "$hadal bench roof" "what this machine can do" \
   "scripts/test.sh" "all tests that need no GPU" \
