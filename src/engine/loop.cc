@@ -294,9 +294,8 @@ void Engine::Loop::preempt(ActiveRequest& r) {
   ++stats_.preemptions;
 }
 
-void Engine::Loop::finish(const std::shared_ptr<ActiveRequest>& finished, FinishReason reason, const std::string& error,
+void Engine::Loop::finish(std::shared_ptr<ActiveRequest> r, FinishReason reason, const std::string& error,
                           std::vector<GeneratedToken> tokens) {
-  const std::shared_ptr<ActiveRequest> r = finished;  // the caller's may be the list's own
   Submission& s = *r->submission;
   // An answer is kept for the next turn, also one that was stopped from outside.
   if (options_.prefix_cache && reason != FinishReason::error && r->state && r->state->proposed() == 0 &&

@@ -41,8 +41,8 @@ class Engine::Loop {
   void start(ActiveRequest& r);
   void preempt(ActiveRequest& r);
   bool usable(const ActiveRequest& r, const Snapshot& snapshot) const;
-  // Removes the request and hands over its last event.
-  void finish(const std::shared_ptr<ActiveRequest>& r, FinishReason reason, const std::string& error = {},
+  // Removes the request and hands over its last event. By value: the caller's may be the list's own.
+  void finish(std::shared_ptr<ActiveRequest> r, FinishReason reason, const std::string& error = {},
               std::vector<GeneratedToken> tokens = {});
   void emit(Submission& submission, const Event& event);
   void publish_counts();  // with mutex_ held

@@ -60,7 +60,7 @@ class PrefixCache {
   Place walk(std::span<const int32_t> tokens) const;
   void touch(Node& node);
   void evict(Node& node);
-  void remove(Node& node);  // and ancestors that nothing needs any more
+  void remove(Node& start);  // and ancestors that nothing needs any more
 
   CachePools& pools_;
   size_t limit_;

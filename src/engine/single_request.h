@@ -38,7 +38,7 @@ class SingleRequest {
   deepseek_v41::Model& model() { return model_; }
 
  private:
-  std::vector<float> run(std::span<const int32_t> ids, LogitsWanted logits, const deepseek_v41::Observer& observe,
+  std::vector<float> run(std::span<const int32_t> ids, LogitsWanted wanted, const deepseek_v41::Observer& observe,
                          const Accept& accept = {});
 
   deepseek_v41::Model& model_;

@@ -86,7 +86,7 @@ class Model {
   void moe(const MoeWeights& w, const RowSet& rows, int topk, const uint8_t* image, const Tensor& x, const Tensor& y,
            int layer, const Observer& observe);
   void engram(int layer, StepPlan& plan, Residual& residual, const Tensor& rows, const Observer& observe);
-  Tensor gather_engram_rows(int index, StepPlan& plan, const uint32_t* rows);
+  Tensor gather_engram_rows(int index, StepPlan& plan, const uint32_t* list);
   const uint8_t* image_rows(StepPlan& plan, const RowSet& rows);
   void tap(StepPlan& plan, const Residual& residual, int column, const Tensor& main_hidden);
   void condition_drafts(StepPlan& plan, const Tensor& main_hidden, Step& step, const Observer& observe);
