@@ -14,7 +14,7 @@ namespace {
 struct Arguments {
   StepBenchOptions steps;
   std::vector<int> batches = {1};
-  std::vector<int64_t> contexts = {8192};
+  std::vector<int64_t> contexts;  // none: 8192, or as far as the model goes
 };
 
 void measure(const Arguments& a, StepBench& bench, CachePools& pools, int batch, int64_t context) {
@@ -49,12 +49,14 @@ void measure(const Arguments& a, StepBench& bench, CachePools& pools, int batch,
   std::fflush(stdout);
 }
 
-void run(const Arguments& a) {
+void run(Arguments& a) {
   StepBench bench(a.steps);
+  const int64_t steps = a.steps.warm_up + a.steps.steps + StepBench::kProfiled;
+  if (a.contexts.empty()) a.contexts = {std::clamp<int64_t>(bench.config().max_position_embeddings - steps, 1, 8192)};
   const int64_t page_tokens = bench.model().cache_layout().page_tokens;
   const int most = *std::max_element(a.batches.begin(), a.batches.end());
   const int64_t longest = *std::max_element(a.contexts.begin(), a.contexts.end());
-  const int64_t grown = longest + a.steps.warm_up + a.steps.steps + StepBench::kProfiled;
+  const int64_t grown = longest + steps;
   if (grown > bench.config().max_position_embeddings)
     fail(ErrorKind::invalid_argument, "a context of {} tokens grows to {}, the model takes {}", longest, grown,
          bench.config().max_position_embeddings);
@@ -78,11 +80,13 @@ void add_bench_decode(CLI::App& bench) {
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
   command
-      ->add_option("--context", a->contexts, "Tokens that each request stands at; several measure one after the other")
+      ->add_option(
+          "--context", a->contexts,
+          "Tokens that each request stands at; several measure one after the other (default: 8192, or as far as the "
+          "model goes)")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
-      ->capture_default_str();
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
   command->callback([a] { run(*a); });
 }
 

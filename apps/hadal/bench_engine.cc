@@ -12,13 +12,9 @@
 namespace hadal {
 namespace {
 
-struct EngineLoad {
+struct EngineLoad : LoadOptions {
   ModelOptions model;
   EngineOptions engine;
-  int requests = 100, concurrency = 8, warm_up = 4;
-  int prompt_words = 64, max_tokens = 64;
-  double temperature = 1;
-  uint64_t seed = 1;
 };
 
 void run(EngineLoad& o) {
@@ -76,25 +72,7 @@ void add_bench_engine(CLI::App& bench) {
   CLI::App* c =
       bench.add_subcommand("engine", "The load of bench serve without a server between: what the engine alone does");
   o->model.add_to(*c, false);
-  c->add_option("--requests", o->requests, "How many requests")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  c->add_option("--concurrency", o->concurrency, "Requests at once")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
-  c->add_option("--warm-up", o->warm_up, "Requests before that are not counted")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  c->add_option("--prompt-words", o->prompt_words, "Words of a prompt")
-      ->check(CLI::Range(2, 1'000'000))
-      ->capture_default_str();
-  c->add_option("--max-tokens", o->max_tokens, "Tokens of each answer")
-      ->check(CLI::Range(1, 1 << 24))
-      ->capture_default_str();
-  c->add_option("--temperature", o->temperature, "Sampling temperature")
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
-  c->add_option("--seed", o->seed, "Other prompts")->capture_default_str();
+  o->LoadOptions::add_to(*c);
   c->callback([o] { run(*o); });
 }
 

@@ -9,6 +9,28 @@
 
 namespace hadal {
 
+void LoadOptions::add_to(CLI::App& command) {
+  command.add_option("--requests", requests, "How many requests")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  command.add_option("--concurrency", concurrency, "Most requests at once")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command.add_option("--warm-up", warm_up, "Requests before that are not counted")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  command.add_option("--prompt-words", prompt_words, "Words of a prompt")
+      ->check(CLI::Range(2, 1'000'000))
+      ->capture_default_str();
+  command.add_option("--max-tokens", max_tokens, "Tokens of each answer")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command.add_option("--temperature", temperature, "Sampling temperature")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command.add_option("--seed", seed, "Other prompts and, with a rate, other moments")->capture_default_str();
+}
+
 Percentiles percentiles(std::vector<double> values) {
   Percentiles p;
   if (values.empty()) return p;

@@ -9,6 +9,16 @@
 
 namespace hadal {
 
+// The requests of a load.
+struct LoadOptions {
+  int requests = 100, concurrency = 8, warm_up = 4;
+  int prompt_words = 64, max_tokens = 64;
+  double temperature = 1;
+  uint64_t seed = 1;
+
+  void add_to(CLI::App& command);
+};
+
 struct Percentiles {
   double mean = 0, p50 = 0, p90 = 0, p99 = 0, p999 = 0, most = 0;
 };

@@ -17,13 +17,8 @@ struct Arguments {
   int tokens = 4096;
 };
 
-PrefillMode parse_mode(const std::string& name) {
-  for (const PrefillMode m : {PrefillMode::full, PrefillMode::exact, PrefillMode::bounded})
-    if (name == to_string(m)) return m;
-  fail(ErrorKind::invalid_argument, "unknown prefill mode '{}', expected full, exact or bounded", name);
-}
-
 void run(Arguments& a) {
+  for (const std::string& mode : a.modes) parse_prefill_mode(mode);  // before anything is loaded
   if (a.cached < 0) a.cached = a.context - a.tokens;
   if (a.cached < 0 || a.cached + a.tokens != a.context)
     fail(ErrorKind::invalid_argument, "{} cached tokens and {} new ones do not make a context of {}", a.cached,
@@ -45,7 +40,7 @@ void run(Arguments& a) {
       state.propose(before);
       state.commit(a.cached);
     }
-    state.begin_prompt(a.context, parse_mode(name), bench.config().sliding_window);
+    state.begin_prompt(a.context, parse_prefill_mode(name), bench.config().sliding_window);
     const Snapshot saved = state.snapshot();
     const SegmentRequest request{&state, LogitsWanted::last};
     const StepTimes times = bench.measure(

@@ -17,13 +17,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using text::Json;
 
-struct ServeLoad {
+struct ServeLoad : LoadOptions {
   std::string url = "http://127.0.0.1:8000", key, model;
-  int requests = 100, concurrency = 8, warm_up = 4;
   double rate = 0;  // requests a second; 0: as the concurrency allows
-  int prompt_words = 64, max_tokens = 64;
-  double temperature = 1;
-  uint64_t seed = 1;
   double timeout = 600;
   bool json = false;
 };
@@ -193,28 +189,10 @@ void add_bench_serve(CLI::App& bench) {
   c->add_option("URL", o->url, "The server")->capture_default_str();
   c->add_option("--api-key", o->key, "Key to send");
   c->add_option("--model", o->model, "Model to ask for; the server's only one when left out");
-  c->add_option("--requests", o->requests, "How many requests")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
-  c->add_option("--concurrency", o->concurrency, "Most requests at once")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+  o->LoadOptions::add_to(*c);
   c->add_option("--rate", o->rate, "Requests a second, at random moments; 0 = as fast as --concurrency allows")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  c->add_option("--warm-up", o->warm_up, "Requests before that are not counted")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  c->add_option("--prompt-words", o->prompt_words, "Words of a prompt")
-      ->check(CLI::Range(2, 1'000'000))
-      ->capture_default_str();
-  c->add_option("--max-tokens", o->max_tokens, "Tokens of each answer")
-      ->check(CLI::Range(1, 1 << 24))
-      ->capture_default_str();
-  c->add_option("--temperature", o->temperature, "Sampling temperature")
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
-  c->add_option("--seed", o->seed, "Other prompts and other moments")->capture_default_str();
   c->add_option("--timeout", o->timeout, "Seconds without a byte after which a request has failed")
       ->check(CLI::Range(0.1, 1e5))
       ->capture_default_str();

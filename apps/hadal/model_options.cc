@@ -68,13 +68,7 @@ void PrefillOptions::add_to(CLI::App& command) {
 
 SingleRequest::PromptOptions PrefillOptions::prompt() const {
   SingleRequest::PromptOptions options;
-  bool known = false;
-  for (const PrefillMode m : {PrefillMode::full, PrefillMode::exact, PrefillMode::bounded})
-    if (mode == to_string(m)) {
-      options.mode = m;
-      known = true;
-    }
-  if (!known) fail(ErrorKind::invalid_argument, "unknown prefill mode '{}', expected full, exact or bounded", mode);
+  options.mode = parse_prefill_mode(mode);
   if (bounded_rows > 0 && options.mode != PrefillMode::bounded)
     fail(ErrorKind::invalid_argument, "--bounded-rows {} needs --prefill bounded, got --prefill {}", bounded_rows,
          mode);
@@ -100,10 +94,9 @@ fs::path find_model(const std::string& path) {
 LoadedModel::LoadedModel(const ModelOptions& options)
     : directory(find_model(options.path)),
       backend(parse_backend(options.backend)),
-      checkpoint(open_checkpoint(directory)),
+      checkpoint(open_checkpoint(directory, options.reload)),
       context(make_context(backend, parse_numerics(options.numerics), options.threads, options.cuda_graphs == "on")),
-      model((options.reload ? checkpoint.reload() : void(),
-             std::make_unique<deepseek_v41::Model>(checkpoint, *context, operators_of(backend)))) {}
+      model(std::make_unique<deepseek_v41::Model>(checkpoint, *context, operators_of(backend))) {}
 
 text::Tokenizer LoadedModel::tokenizer() const {
   if (!fs::exists(directory / "tokenizer.json"))

@@ -12,12 +12,6 @@
 namespace hadal {
 namespace {
 
-PrefillMode parse_prefill(std::string_view name) {
-  for (const PrefillMode m : {PrefillMode::full, PrefillMode::exact, PrefillMode::bounded})
-    if (name == to_string(m)) return m;
-  fail(ErrorKind::invalid_argument, "unknown prefill mode '{}', expected full, exact or bounded", name);
-}
-
 void check_option(bool ok, const char* name, double value, const char* range) {
   if (!ok) fail(ErrorKind::invalid_argument, "{} is {}, expected {}", name, value, range);
 }
@@ -38,11 +32,10 @@ const EngineOptions& Engine::Loop::checked(const EngineOptions& o) {
 
 Engine::Loop::Loop(const EngineOptions& o)
     : options_(checked(o)),
-      mode_(parse_prefill(o.prefill)),
-      checkpoint_(open_checkpoint(o.model)),
+      mode_(parse_prefill_mode(o.prefill)),
+      checkpoint_(open_checkpoint(o.model, o.reload)),
       context_(make_context(parse_backend(o.backend), parse_numerics(o.numerics), o.threads, o.cuda_graphs)),
-      model_((o.reload ? checkpoint_.reload() : void(), checkpoint_), *context_,
-             operators_of(parse_backend(o.backend))),
+      model_(checkpoint_, *context_, operators_of(parse_backend(o.backend))),
       draft_rows_(o.drafter                     ? EngineOptions::most_drafts
                   : config().draft_stages() > 0 ? config().dspark_block_size
                                                 : 0),

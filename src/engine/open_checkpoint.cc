@@ -5,8 +5,9 @@
 
 namespace hadal {
 
-Checkpoint open_checkpoint(const std::filesystem::path& directory) {
+Checkpoint open_checkpoint(const std::filesystem::path& directory, bool reload) {
   Checkpoint checkpoint = Checkpoint::open(directory);
+  if (reload) checkpoint.reload();
   const V41Config& config = checkpoint.config();
   if (config.engram_layer_ids.empty() || !checkpoint.engram_token_map().empty() ||
       !std::filesystem::exists(directory / "tokenizer.json"))

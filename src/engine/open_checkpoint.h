@@ -7,6 +7,7 @@ namespace hadal {
 
 // Checkpoint::open, and where engram_token_map.npy is not there, the map that the checkpoint's tokenizer gives. Throws
 // invalid_data when that one has another number of ids than the configuration says. Without a tokenizer the map stays empty.
-Checkpoint open_checkpoint(const std::filesystem::path& directory);
+// `reload`: with its pages read anew (Checkpoint::reload).
+Checkpoint open_checkpoint(const std::filesystem::path& directory, bool reload = false);
 
 }  // namespace hadal

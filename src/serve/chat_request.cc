@@ -76,21 +76,12 @@ void read_tools(const Fields& body, Conversation& c) {
   if (const Json* choice = body.find("tool_choice")) {
     constexpr const char* kExpected = R"(none, auto, required or {"type": "function", "function": {"name": ...}})";
     if (const std::string* mode = choice->as_string()) {
-      if (*mode == "none") {
-        c.tool_choice.mode = ToolChoice::none;
-      } else if (*mode == "required") {
-        c.tool_choice.mode = ToolChoice::required;
-      } else if (*mode != "auto") {
-        body.refuse("tool_choice", kExpected);
-      }
+      choose_tools(c, body, *mode, kExpected);
     } else {
       if (choice->as_object() == nullptr) body.refuse("tool_choice", kExpected);
       const std::optional<Fields> function = body.object("tool_choice")->object("function");
       if (!function) body.refuse("tool_choice", kExpected);
-      c.tool_choice = {ToolChoice::named, function->required_string("name")};
-      bool known = false;
-      for (const Json& tool : c.tools) known |= *tool.find("name")->as_string() == c.tool_choice.name;
-      if (!known) function->refuse("name", "the name of one of the tools");
+      choose_tool(c, *function);
     }
   }
   c.one_call = !body.boolean("parallel_tool_calls").value_or(true);

@@ -106,10 +106,7 @@ Conversation read_conversation(const Fields& body) {
     } else if (type == "any") {
       c.tool_choice.mode = ToolChoice::required;
     } else if (type == "tool") {
-      c.tool_choice = {ToolChoice::named, choice->required_string("name")};
-      bool known = false;
-      for (const Json& tool : c.tools) known |= *tool.find("name")->as_string() == c.tool_choice.name;
-      if (!known) choice->refuse("name", "the name of one of the tools");
+      choose_tool(c, *choice);
     } else if (type != "auto") {
       choice->refuse("type", "auto, any, tool or none");
     }

@@ -205,6 +205,22 @@ std::string read_content(const Json& content, const std::string& path) {
   return joined;
 }
 
+void choose_tools(Conversation& c, const Fields& body, const std::string& mode, const char* expected) {
+  if (mode == "none")
+    c.tool_choice.mode = ToolChoice::none;
+  else if (mode == "required")
+    c.tool_choice.mode = ToolChoice::required;
+  else if (mode != "auto")
+    body.refuse("tool_choice", expected);
+}
+
+void choose_tool(Conversation& c, const Fields& at) {
+  c.tool_choice = {ToolChoice::named, at.required_string("name")};
+  bool known = false;
+  for (const Json& tool : c.tools) known |= *tool.find("name")->as_string() == c.tool_choice.name;
+  if (!known) at.refuse("name", "the name of one of the tools");
+}
+
 void add_tool(Conversation& c, const Json& function, const std::string& path) {
   const Fields fields(function, path);
   const std::string name = fields.required_string("name");

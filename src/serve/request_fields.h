@@ -56,6 +56,10 @@ struct Conversation {
 };
 // A function object, checked; throws for a second tool of the same name.
 void add_tool(Conversation& conversation, const text::Json& function, const std::string& path);
+// tool_choice as a word of OpenAI's; refuses others, naming what was expected.
+void choose_tools(Conversation& conversation, const Fields& body, const std::string& mode, const char* expected);
+// tool_choice as the tool that `at` names; refuses one that is not there.
+void choose_tool(Conversation& conversation, const Fields& at);
 // Renders the prompt and the constraint into `request`, and says how the answer is to be read. Throws for what cannot be
 // enforced.
 void render(const Service& service, const Conversation& conversation, Request& request, TextOptions& text);

@@ -73,20 +73,11 @@ void read_tools(const Fields& body, Conversation& c) {
   if (const Json* choice = body.find("tool_choice")) {
     constexpr const char* kExpected = R"(none, auto, required or {"type": "function", "name": ...})";
     if (const std::string* mode = choice->as_string()) {
-      if (*mode == "none") {
-        c.tool_choice.mode = ToolChoice::none;
-      } else if (*mode == "required") {
-        c.tool_choice.mode = ToolChoice::required;
-      } else if (*mode != "auto") {
-        body.refuse("tool_choice", kExpected);
-      }
+      choose_tools(c, body, *mode, kExpected);
     } else {
       const std::optional<Fields> object = choice->as_object() != nullptr ? body.object("tool_choice") : std::nullopt;
       if (!object || object->string("type").value_or("") != "function") body.refuse("tool_choice", kExpected);
-      c.tool_choice = {ToolChoice::named, object->required_string("name")};
-      bool known = false;
-      for (const Json& tool : c.tools) known |= *tool.find("name")->as_string() == c.tool_choice.name;
-      if (!known) object->refuse("name", "the name of one of the tools");
+      choose_tool(c, *object);
     }
   }
   c.one_call = !body.boolean("parallel_tool_calls").value_or(true);

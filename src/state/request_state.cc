@@ -15,6 +15,12 @@ std::string_view to_string(PrefillMode mode) {
   return "?";
 }
 
+PrefillMode parse_prefill_mode(std::string_view name) {
+  for (const PrefillMode m : {PrefillMode::full, PrefillMode::exact, PrefillMode::bounded})
+    if (name == to_string(m)) return m;
+  fail(ErrorKind::invalid_argument, "unknown prefill mode '{}', expected full, exact or bounded", name);
+}
+
 Snapshot::Pages::~Pages() {
   for (const int32_t page : list) pools->release_page(page);
 }

@@ -20,6 +20,8 @@ enum class PrefillMode : uint8_t {
   bounded,  // decoder layers run the last rows only and read nothing before them: an approximation
 };
 std::string_view to_string(PrefillMode mode);
+// Throws invalid_argument naming the modes.
+PrefillMode parse_prefill_mode(std::string_view name);
 
 // A copy of everything that later tokens overwrite, and a share of the pages that they do not.
 class Snapshot {
