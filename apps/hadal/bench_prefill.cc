@@ -18,7 +18,6 @@ struct Arguments {
 };
 
 void run(Arguments& a) {
-  for (const std::string& mode : a.modes) parse_prefill_mode(mode);  // before anything is loaded
   if (a.cached < 0) a.cached = a.context - a.tokens;
   if (a.cached < 0 || a.cached + a.tokens != a.context)
     fail(ErrorKind::invalid_argument, "{} cached tokens and {} new ones do not make a context of {}", a.cached,

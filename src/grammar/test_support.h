@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
+#include "base/test_support.h"
 #include "grammar/grammar.h"
 
 namespace hadal::grammar {
@@ -51,16 +51,5 @@ std::string text_of(const std::vector<std::int32_t>& tokens);  // the DSML mark 
 bool is_valid(const text::Json& schema, const text::Json& root, const text::Json& value);
 // Whether an object in the JSON text has two members whose names are spelled alike.
 bool repeats_a_name(std::string_view json);
-
-template <typename Function>
-void expect_error(ErrorKind kind, const std::string& part, const Function& function) {
-  try {
-    function();
-    ADD_FAILURE() << "no error; expected: " << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.what();
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
-}
 
 }  // namespace hadal::grammar

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
+#include "base/test_support.h"
 #include "text/json.h"
 #include "text/tokenizer.h"
 
@@ -62,18 +62,6 @@ inline rc::Gen<std::string> any_bytes() {
 template <typename Function>
 void property(const std::string& what, Function&& function) {
   EXPECT_TRUE(rc::check(what, std::forward<Function>(function)));
-}
-
-// Expects an Error of this kind whose message contains `part`.
-template <typename Function>
-void expect_error(ErrorKind kind, const std::string& part, const Function& function) {
-  try {
-    function();
-    ADD_FAILURE() << "no error; expected: " << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.what();
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
 }
 
 }  // namespace hadal::text
