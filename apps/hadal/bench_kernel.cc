@@ -115,7 +115,8 @@ void bench_linears(const Arguments& a, CpuContext& context, Bench& bench, std::v
       float* y = scratch.get<float>(int64_t{rows} * shape.n);
       const bool head = shape.format == WeightFormat::bf16;
       const auto layout = head ? cpu::Layout::split : cpu::layout_of(context, weight);
-      const cpu::Input input = cpu::prepare(context, scratch, x.data(), shape.k, rows, shape.k, layout, false);
+      const cpu::Input input =
+          cpu::prepare(context, scratch, x.data(), shape.k, rows, shape.k, layout, cpu::InputRounding::none);
       results.push_back(
           bench.measure("linear", fmt::format("{} x {}", shape.name, rows), static_cast<double>(bytes), flops, [&] {
             cpu::multiply(context,
@@ -236,7 +237,7 @@ void add_bench_kernel(CLI::App& bench) {
   command->add_option("--device", a->device, "cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  command->add_option("--numerics", a->numerics, "bf16, fp32 or official")->capture_default_str();
+  command->add_option("--numerics", a->numerics, "bf16, fp32, official or fp8")->capture_default_str();
   command->add_option("--threads", a->threads, "CPU threads (default: all)")->check(CLI::PositiveNumber);
   command->add_option("--rows", a->rows, "Row counts of the linear layers (cpu)")->delimiter(',');
   command->add_option("--repeats", a->repeats, "Runs; the best counts on a CPU, the median on a GPU")

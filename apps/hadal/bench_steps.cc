@@ -102,7 +102,7 @@ void StepBenchOptions::add_to(CLI::App& command) {
       ->check(CLI::IsMember({"model", "uniform", "exact", "skewed"}));
   command.add_option("--device", device, "cpu or cuda; cuda when --config is given, else cpu")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  command.add_option("--numerics", numerics, "bf16, fp32 or official")->capture_default_str();
+  command.add_option("--numerics", numerics, "bf16, fp32, official or fp8")->capture_default_str();
   command.add_option("--threads", threads, "CPU threads; 0 = all that the process may use")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();

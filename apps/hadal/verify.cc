@@ -113,7 +113,7 @@ std::vector<std::filesystem::path> files_of(const LoadedModel& loaded) {
 void record(const VerifyOptions& o) {
   VerifyRecord record;
   ModelOptions options = o.model;
-  for (const char* numerics : {"fp32", "bf16", "official"}) {
+  for (const char* numerics : {"fp32", "bf16", "official", "fp8"}) {
     options.numerics = numerics;
     LoadedModel loaded(options);
     if (record.prompts.empty()) {

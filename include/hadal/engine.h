@@ -15,7 +15,7 @@ namespace hadal {
 struct EngineOptions {
   std::filesystem::path model;
   std::string backend = "cpu";    // cpu, cuda, reference
-  std::string numerics = "bf16";  // bf16, fp32, official
+  std::string numerics = "bf16";  // bf16, fp32, official, fp8
   std::string prefill = "exact";  // full, exact, bounded
   int threads = 0;                // CPU threads, 0: all
   bool reload = false;            // read the checkpoint from the disk again, into huge pages (Checkpoint::reload)

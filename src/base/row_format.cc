@@ -14,8 +14,8 @@ float max_abs(const float* x, int n) {
   return a;
 }
 
-// Scale byte of Q1. The floor 1e-4 and the multiplication by fp32(1/448) are the published code's.
-uint8_t fp8_scale(const float* x) { return pow2ceil_ue8m0(std::max(max_abs(x, 32), 1e-4f) * (1.0f / 448.0f)); }
+// Scale byte of Q1 and Q4. The floor 1e-4 and the multiplication by fp32(1/448) are the published code's.
+uint8_t fp8_scale(const float* x, int n) { return pow2ceil_ue8m0(std::max(max_abs(x, n), 1e-4f) * (1.0f / 448.0f)); }
 
 float clamp(float x, float limit) { return std::min(std::max(x, -limit), limit); }
 
@@ -41,7 +41,7 @@ void pack_row(RowFormat format, const float* x, int dim, uint8_t* row) {
     case RowFormat::fp8_ue8m0_32: {
       uint8_t* scales = row + dim;
       for (int b = 0; b < dim / 32; ++b) {
-        scales[b] = fp8_scale(x + 32 * b);
+        scales[b] = fp8_scale(x + 32 * b, 32);
         const float s = from_ue8m0(scales[b]);
         for (int i = 32 * b; i < 32 * b + 32; ++i) row[i] = to_e4m3(clamp(x[i] / s, 448.0f));
       }
@@ -82,11 +82,21 @@ void unpack_row(RowFormat format, const uint8_t* row, int dim, float* x) {
   }
 }
 
+namespace {
+
+void round_fp8(float* x, int n) {
+  const float s = from_ue8m0(fp8_scale(x, n));
+  for (int i = 0; i < n; ++i) x[i] = round_e4m3(clamp(x[i] / s, 448.0f)) * s;
+}
+
+}  // namespace
+
 void round_fp8_32(float* x, int dim) {
-  for (int b = 0; b < dim / 32; ++b) {
-    const float s = from_ue8m0(fp8_scale(x + 32 * b));
-    for (int i = 32 * b; i < 32 * b + 32; ++i) x[i] = round_e4m3(clamp(x[i] / s, 448.0f)) * s;
-  }
+  for (int b = 0; b < dim / 32; ++b) round_fp8(x + 32 * b, 32);
+}
+
+void round_fp8_128(float* x, int dim) {
+  for (int i = 0; i < dim; i += 128) round_fp8(x + i, std::min(128, dim - i));
 }
 
 }  // namespace hadal

@@ -36,5 +36,7 @@ void unpack_row(RowFormat format, const uint8_t* row, int dim, float* x);
 
 // Q1 in place: the rounding that `official` numerics apply to the inputs of FP8 and FP4 linears.
 void round_fp8_32(float* x, int dim);
+// Q4 in place: the rounding of `fp8` numerics. As Q1, in groups of 128; the last one may be shorter.
+void round_fp8_128(float* x, int dim);
 
 }  // namespace hadal

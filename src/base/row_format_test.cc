@@ -192,5 +192,31 @@ TEST(RowFormat, RoundInPlaceIsQ1) {
   EXPECT_EQ(x, want);
 }
 
+// Q4 by its definition, on a row whose groups have sizes of their own and whose last group is short.
+TEST(RowFormat, Q4HasOneScaleFor128Channels) {
+  constexpr int kDim = 2 * 128 + 40;
+  std::vector<float> x(kDim);
+  for (int i = 0; i < kDim; ++i)
+    x[i] = static_cast<float>((i * 37 % 101 - 50) * (i < 128 ? 0.01 : i < 256 ? 30 : 1e-9));
+  x[131] = -0.0f;
+  std::vector<float> rounded = x;
+  round_fp8_128(rounded.data(), kDim);
+  for (int group = 0; group < 3; ++group) {
+    const int begin = 128 * group, end = std::min(begin + 128, kDim);
+    float largest = 1e-4f;
+    for (int i = begin; i < end; ++i) largest = std::max(largest, std::fabs(x[i]));
+    double scale = 0x1p-40;
+    while (scale * 448 < largest) scale *= 2;  // no group's largest lies on the edge, where fp32(1/448) would decide
+    for (int i = begin; i < end; ++i) {
+      EXPECT_EQ(rounded[i], round_e4m3(static_cast<float>(x[i] / scale)) * scale) << i;
+      EXPECT_EQ(rounded[i], round_bf16(rounded[i])) << i;
+    }
+  }
+  EXPECT_TRUE(std::signbit(rounded[131]));
+  std::vector<float> again = rounded;
+  round_fp8_128(again.data(), kDim);
+  EXPECT_EQ(again, rounded);
+}
+
 }  // namespace
 }  // namespace hadal

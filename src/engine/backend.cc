@@ -24,9 +24,9 @@ Backend parse_backend(std::string_view name) {
 }
 
 Numerics parse_numerics(std::string_view name) {
-  for (const Numerics n : {Numerics::bf16, Numerics::fp32, Numerics::official})
+  for (const Numerics n : {Numerics::bf16, Numerics::fp32, Numerics::official, Numerics::fp8})
     if (name == to_string(n)) return n;
-  fail(ErrorKind::invalid_argument, "unknown numerics '{}', expected bf16, fp32 or official", name);
+  fail(ErrorKind::invalid_argument, "unknown numerics '{}', expected bf16, fp32, official or fp8", name);
 }
 
 std::unique_ptr<Context> make_context(Backend backend, Numerics numerics, int threads, [[maybe_unused]] bool graphs) {

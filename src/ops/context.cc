@@ -37,6 +37,7 @@ std::string_view to_string(Numerics numerics) {
     case Numerics::bf16: return "bf16";
     case Numerics::fp32: return "fp32";
     case Numerics::official: return "official";
+    case Numerics::fp8: return "fp8";
   }
   return "?";
 }

@@ -1,4 +1,5 @@
 #include "ops/cpu/context.h"
+#include "ops/cpu/fold.h"
 #include "ops/operators.h"
 
 namespace hadal {
@@ -15,11 +16,34 @@ void random_rows(Context& context, RowFormat format, int dim, uint8_t* rows, int
   });
 }
 
+// `fp8` numerics: weights whose scales are folded lie beside the published bytes, for as long as those.
+template <typename Allocate>
+void fold(Context& context, Weight& w, Allocate allocate) {
+  if (context.numerics() != Numerics::fp8 || !cpu::needs_folding(w)) return;
+  const size_t codes = static_cast<size_t>(w.n) * static_cast<size_t>(w.k);
+  auto* to = static_cast<uint8_t*>(
+      allocate(codes + (static_cast<size_t>(w.n) + 31) / 32 * ((static_cast<size_t>(w.k) + 31) / 32)));
+  cpu::fold_weight(w, to, to + codes);
+  w.data = to;
+  w.scale = to + codes;
+}
+
+void prepare_weight(Context& context, Weight& w) {
+  fold(context, w, [&](size_t bytes) { return context.allocate_step(bytes); });
+}
+
+void load_weight(Context& context, Weight& w) {
+  fold(context, w, [&](size_t bytes) { return context.allocate_cache(bytes); });
+}
+
 }  // namespace
 
 const Operators& cpu_operators() {
 #define HADAL_ENTRY(op, Args) .op = cpu::op,
-  static const Operators table{.backend = "cpu", HADAL_OPERATORS(HADAL_ENTRY).random_rows = random_rows};
+  static const Operators table{.backend = "cpu",
+                               HADAL_OPERATORS(HADAL_ENTRY).prepare_weight = prepare_weight,
+                               .load_weight = load_weight,
+                               .random_rows = random_rows};
 #undef HADAL_ENTRY
   return table;
 }

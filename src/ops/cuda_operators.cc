@@ -1,6 +1,7 @@
 #ifdef HADAL_HAVE_CUDA
 #include <algorithm>
 
+#include "ops/cuda/fold.h"
 #include "ops/cuda/packed_linear.h"
 #include "ops/cuda/random_values.h"
 #include "ops/experts/pack.h"
@@ -36,15 +37,22 @@ class Source {
   virtual Weight stage(CudaContext& context, Weight w) const = 0;
 };
 
+// Copies on the device are folded where they lie.
+void fold(CudaContext& context, const Weight& w) {
+  if (context.numerics() == Numerics::fp8 && w.format == WeightFormat::fp8_block32) cuda::fold_weight(context, w);
+}
+
 class HostBytes final : public Source {
  public:
   void place(CudaContext& context, Weight& w) const override {
     w.data = context.place_weight(w.data, data_bytes(w));
     if (w.scale != nullptr) w.scale = static_cast<const uint8_t*>(context.place_weight(w.scale, scale_bytes(w)));
+    fold(context, w);
   }
   Weight stage(CudaContext& context, Weight w) const override {
     w.data = context.upload(w.data, data_bytes(w));
     w.scale = static_cast<const uint8_t*>(context.upload(w.scale, scale_bytes(w)));
+    fold(context, w);
     return w;
   }
 };
@@ -66,6 +74,7 @@ class RandomBytes final : public Source {
     w.data = allocate(data_bytes(w));
     if (const size_t bytes = scale_bytes(w); bytes > 0) w.scale = static_cast<const uint8_t*>(allocate(bytes));
     cuda::fill_weight(w, values_, context.stream());
+    fold(context, w);
   }
   RandomValues values_;
 };
@@ -79,8 +88,9 @@ void keep_packed(Weight& w, const void* packed) {
 // Dense FP8 weights get the layout of the matrix instruction. Not for the parts of a FeedForward of routed experts: their
 // operator has a layout of its own, gate and up together.
 void prepare_weight(Context& base, Weight& weight) {
-  if (!cuda::can_pack(weight)) return;
   CudaContext& context = CudaContext::of(base);
+  fold(context, weight);
+  if (!cuda::can_pack(weight)) return;
   const size_t bytes = cuda::packed_bytes(weight);
   // The copy lives as long as the published bytes: with the context, or in step memory with the step.
   void* packed =

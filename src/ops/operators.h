@@ -62,13 +62,14 @@ struct Operators {
 #define HADAL_POINTER(op, Args) void (*op)(Context&, const Args&) = nullptr;
   HADAL_OPERATORS(HADAL_POINTER)
 #undef HADAL_POINTER
-  // Makes the backend's own layout of an uploaded weight (Weight::packed); null where published bytes are read in place.
+  // Makes the backend's own layout of an uploaded weight (Weight::packed) and folds scales in `fp8` numerics; null where
+  // published bytes are read in place.
   void (*prepare_weight)(Context&, Weight&) = nullptr;
 
   // How a model's weights, given as published bytes in host memory, come to lie where the operators read them: for one
   // weight, and for the routed experts of one layer (all of one shape), whose matrices are packed together. Where the
   // backend has a layout of its own, only that is kept, and `data` and `scale` are null afterwards. Null: the published
-  // bytes are read in place.
+  // bytes are read in place. Routed experts are MXFP4, so that a backend that folds weights may have no load_experts.
   void (*load_weight)(Context&, Weight&) = nullptr;
   void (*load_experts)(Context&, std::span<FeedForward>) = nullptr;
   // Bytes of weights that still fit; null where they are read in place.

@@ -1,5 +1,7 @@
 #include "ops/reference_math.h"
 
+#include <algorithm>
+
 namespace hadal::reference {
 
 float weight_at(const Weight& w, int64_t n, int64_t k) {
@@ -27,6 +29,20 @@ Row weight_row(const Weight& w, int64_t n) {
   return row;
 }
 
+Row weight_row(Numerics numerics, const Weight& w, int64_t n) {
+  Row row = weight_row(w, n);
+  if (numerics != Numerics::fp8 || w.format != WeightFormat::fp8_block32) return row;
+  // One scale for 128 columns, the largest of the four; what is below its subnormals is rounded to them.
+  const int64_t blocks = (w.k + 31) / 32;
+  const uint8_t* scale = w.scale + n / 32 * blocks;
+  for (int64_t k = 0; k < w.k; ++k) {
+    const int64_t first = k / 128 * 4;
+    const double largest = from_ue8m0(*std::max_element(scale + first, scale + std::min(first + 4, blocks)));
+    row[k] = static_cast<float>(round_e4m3(static_cast<float>(row[k] / largest)) * largest);
+  }
+  return row;
+}
+
 double dot(const float* a, const float* b, int64_t n) {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(a[i]) * b[i];
@@ -35,46 +51,48 @@ double dot(const float* a, const float* b, int64_t n) {
 
 namespace {
 
-std::vector<float> multiply(const Weight& w, const float* x, int64_t rows, int64_t stride) {
+std::vector<float> multiply(Numerics numerics, const Weight& w, const float* x, int64_t rows, int64_t stride) {
   std::vector<float> y(rows * w.n);
   for (int64_t n = 0; n < w.n; ++n) {
-    const Row row = weight_row(w, n);
+    const Row row = weight_row(numerics, w, n);
     for (int64_t r = 0; r < rows; ++r) y[r * w.n + n] = static_cast<float>(dot(row.data(), x + r * stride, w.k));
   }
   return y;
 }
 
-void round_all(Numerics numerics, std::vector<float>& y) {
+std::vector<float> rounded(Numerics numerics, std::vector<float> y) {
   for (float& v : y) v = hadal::round_activation(numerics, v);
+  return y;
+}
+
+bool is_quantised(const Weight& w) { return w.format == WeightFormat::fp8_block32 || w.format == WeightFormat::mxfp4; }
+
+// Rows of x rounded by Q1 or Q4, packed.
+std::vector<float> quantised(const Weight& w, const float* x, int64_t rows, int64_t stride,
+                             void (*round)(float*, int)) {
+  std::vector<float> out(rows * w.k);
+  for (int64_t r = 0; r < rows; ++r) {
+    std::copy_n(x + r * stride, w.k, out.data() + r * w.k);
+    round(out.data() + r * w.k, w.k);
+  }
+  return out;
 }
 
 }  // namespace
 
 std::vector<float> linear_f32(Numerics numerics, const Weight& w, const float* x, int64_t rows, int64_t stride) {
-  const bool quantised = w.format == WeightFormat::fp8_block32 || w.format == WeightFormat::mxfp4;
-  if (numerics != Numerics::official || !quantised) return multiply(w, x, rows, stride);
-
-  if (w.k % 32 != 0) fail(ErrorKind::internal, "{} columns, but Q1 needs a multiple of 32", w.k);
-  std::vector<float> rounded(rows * w.k);
-  for (int64_t r = 0; r < rows; ++r) {
-    float* to = rounded.data() + r * w.k;
-    for (int64_t k = 0; k < w.k; ++k) to[k] = x[r * stride + k];
-    round_fp8_32(to, w.k);
+  if (!is_quantised(w)) return multiply(numerics, w, x, rows, stride);
+  if (numerics == Numerics::official) {
+    if (w.k % 32 != 0) fail(ErrorKind::internal, "{} columns, but Q1 needs a multiple of 32", w.k);
+    return multiply(numerics, w, quantised(w, x, rows, stride, round_fp8_32).data(), rows, w.k);
   }
-  return multiply(w, rounded.data(), rows, w.k);
+  if (numerics == Numerics::fp8)
+    return multiply(numerics, w, quantised(w, x, rows, stride, round_fp8_128).data(), rows, w.k);
+  return multiply(numerics, w, x, rows, stride);
 }
 
 std::vector<float> linear(Numerics numerics, const Weight& w, const float* x, int64_t rows, int64_t stride) {
-  std::vector<float> y = linear_f32(numerics, w, x, rows, stride);
-  round_all(numerics, y);
-  return y;
-}
-
-std::vector<float> linear_unquantised_input(Numerics numerics, const Weight& w, const float* x, int64_t rows,
-                                            int64_t stride) {
-  std::vector<float> y = multiply(w, x, rows, stride);
-  round_all(numerics, y);
-  return y;
+  return rounded(numerics, linear_f32(numerics, w, x, rows, stride));
 }
 
 double inverse_rms(const float* x, int64_t n, double eps) {

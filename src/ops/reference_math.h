@@ -40,17 +40,16 @@ inline void check_weight(const Weight& w, int64_t n, int64_t k, const char* name
 // dequantised (spec 2.3).
 float weight_at(const Weight& w, int64_t n, int64_t k);
 Row weight_row(const Weight& w, int64_t n);
+// As the numerics have it: `fp8` folds the scales of FP8 weights (docs/numerics.md).
+Row weight_row(Numerics numerics, const Weight& w, int64_t n);
 
 double dot(const float* a, const float* b, int64_t n);
 
 // y = W x, rounded to fp32 only. x is [rows, k], row-major with `stride` floats from one row to the next.
-// `official` numerics round the input of an FP8 or FP4 weight by Q1 (spec 3.1).
+// `official` numerics round the input of an FP8 or FP4 weight by Q1 (spec 3.1), `fp8` by Q4.
 std::vector<float> linear_f32(Numerics numerics, const Weight& w, const float* x, int64_t rows, int64_t stride);
 // y = bf16(W x): a linear layer whose output is an activation.
 std::vector<float> linear(Numerics numerics, const Weight& w, const float* x, int64_t rows, int64_t stride);
-// The same without Q1 in any mode: wo_a (spec 3.1).
-std::vector<float> linear_unquantised_input(Numerics numerics, const Weight& w, const float* x, int64_t rows,
-                                            int64_t stride);
 
 // ---- norms, rotations, functions
 // ------------------------------------------------------------------------------- 1 / sqrt(mean(x^2) + eps)

@@ -55,7 +55,36 @@ TEST(ReferenceMath, OfficialRoundsInputsOfQuantisedWeights) {
   EXPECT_EQ(linear(Numerics::bf16, quantised, x.data(), 1, 32)[0], 17.0f);
   EXPECT_EQ(linear(Numerics::fp32, quantised, x.data(), 1, 32)[0], 17.0f);
   EXPECT_EQ(linear(Numerics::official, plain, x.data(), 1, 32)[0], 17.0f);
-  EXPECT_EQ(linear_unquantised_input(Numerics::official, quantised, x.data(), 1, 32)[0], 17.0f);
+}
+
+// `fp8` quantises the same inputs in groups of 128, and gives FP8 weights one scale for 32 rows and 128 columns.
+TEST(ReferenceMath, Fp8FoldsScalesAndRoundsInputsInGroups) {
+  constexpr int kColumns = 160;
+  HostWeight fp8{WeightFormat::fp8_block32, 1, kColumns, std::vector<uint8_t>(kColumns), {127, 130, 123, 127, 120}};
+  fp8.data[0] = 0x39;    // 1.125: an eighth of its scale's, exact still
+  fp8.data[1] = 0x01;    // 2^-9 in units of 1, 2^-12 of 8: below half the smallest: lost
+  fp8.data[2] = 0x0d;    // 13 * 2^-9: 1.625 of the smallest, so 2 * 2^-9 * 8
+  fp8.data[70] = 0x30;   // 0.5 / 16
+  fp8.data[128] = 0x01;  // a group of its own keeps everything
+  const Weight w{fp8.format, 1, kColumns, fp8.data.data(), fp8.scale.data()};
+  const Row row = weight_row(Numerics::fp8, w, 0);
+  EXPECT_EQ(row[0], 1.125f);
+  EXPECT_EQ(row[1], 0.0f);
+  EXPECT_EQ(row[2], 0x1p-5f);
+  EXPECT_EQ(row[70], 0x1p-5f);
+  EXPECT_EQ(row[128], 0x1p-16f);
+  EXPECT_EQ(weight_row(Numerics::bf16, w, 0), weight_row(w, 0));
+
+  // Another scale shows in subnormals only.
+  std::vector<float> x(kColumns);
+  x[0] = 448;
+  x[40] = 0x1.8p-9f;   // in the group of 448, though not in its 32: a tie
+  x[130] = 0x1.8p-9f;  // in the next group
+  HostWeight ones{WeightFormat::fp8_block32, 1, kColumns, std::vector<uint8_t>(kColumns), std::vector<uint8_t>(5, 127)};
+  ones.data[40] = ones.data[130] = 0x38;
+  const Weight picks{ones.format, 1, kColumns, ones.data.data(), ones.scale.data()};
+  EXPECT_EQ(linear(Numerics::fp8, picks, x.data(), 1, kColumns)[0], 0x1p-8f + 0x1.8p-9f);
+  EXPECT_EQ(linear(Numerics::official, picks, x.data(), 1, kColumns)[0], 0x1.8p-9f + 0x1.8p-9f);
 }
 
 TEST(ReferenceMath, LinearRoundsItsOutputOnceAtTheEnd) {

@@ -40,7 +40,7 @@ void attention_input(Context& any, const AttentionInputArgs& args) {
   // Both weights read x; they share it unless their formats want it differently.
   const Input x = prepare(context, scratch, args.x.f32(), args.x.cols, rows, args.wkv);
   const bool same = out_rows == 0 || (layout_of(context, args.wq_a) == x.layout &&
-                                      rounds_input(context, args.wq_a) == rounds_input(context, args.wkv));
+                                      input_rounding(context, args.wq_a) == input_rounding(context, args.wkv));
   const Input xq = same ? x : prepare(context, scratch, args.x.f32(), args.x.cols, rows, args.wq_a);
   multiply(context, {{.weight = &args.wkv, .x = x, .rows = rows, .y = kv, .y_stride = dim, .round = true},
                      {.weight = &args.wq_a,

@@ -5,7 +5,7 @@
 
 namespace hadal {
 
-//   u_i = wo_a[i] o[group i]   (no input rounding in any mode);   y = wo_b concat(u)
+//   u_i = wo_a[i] o[group i]   (input rounded in `fp8` numerics only);   y = wo_b concat(u)
 struct AttentionOutputArgs {
   int rows = 0;
   int groups = 0;

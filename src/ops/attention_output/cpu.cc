@@ -46,12 +46,16 @@ void attention_output(Context& any, const AttentionOutputArgs& args) {
 
   Scratch scratch(context);
   float* u = scratch.get<float>(args.rows * width);
-  const Layout layout = layout_of(context, args.wo_a);  // no Q1 in any mode
+  const Layout layout = layout_of(context, args.wo_a);
+  // Published as a bf16 product, so without Q1.
+  const InputRounding rounding =
+      context.numerics() == Numerics::fp8 ? input_rounding(context, args.wo_a) : InputRounding::none;
   std::vector<Weight> weights;
   for (int g = 0; g < groups; ++g) weights.push_back(slice(args.wo_a, g * lora, lora));
   std::vector<Product> products;
   for (int g = 0; g < groups; ++g) {
-    const Input x = prepare(context, scratch, args.o.f32() + int64_t{g} * k, args.o.cols, args.rows, k, layout, false);
+    const Input x =
+        prepare(context, scratch, args.o.f32() + int64_t{g} * k, args.o.cols, args.rows, k, layout, rounding);
     products.push_back({.weight = &weights[static_cast<size_t>(g)],
                         .x = x,
                         .rows = args.rows,

@@ -12,7 +12,7 @@ void attention_output(Context& context, const AttentionOutputArgs& args) {
   const Tensor u = cuda.activations(args.rows, args.wo_a.n);
   LinearArgs grouped = linear_args(args.o, args.wo_a, u);
   grouped.groups = args.groups;
-  grouped.quantise_input = false;  // published as a bf16 product in every mode (spec 3.1)
+  grouped.q1 = false;  // published as a bf16 product (spec 3.1)
   linear(cuda, grouped);
   LinearArgs output = linear_args(u, args.wo_b, args.y);
   output.rows = args.rows;

@@ -75,7 +75,7 @@ void compressor(Context& any, const CompressorArgs& args) {
 
   Scratch scratch(context);
   const Input x = prepare(context, scratch, args.x.f32(), args.x.cols, rows, args.wkv.k, Layout::split,
-                          rounds_input(context, args.wkv));
+                          input_rounding(context, args.wkv));
   float* a = args.ratio == 2 ? args.ab.f32() : scratch.get<float>(int64_t{rows} * dim);
   const int64_t stride = args.ratio == 2 ? 2 * dim : dim;
   if (args.ratio == 2)
@@ -103,7 +103,7 @@ void compressor(Context& any, const CompressorArgs& args) {
   });
 
   float* keys = scratch.get<float>(int64_t{count} * args.index_dim);
-  const Input c = prepare(context, scratch, latent, dim, count, dim, Layout::split, rounds_input(context, args.wk));
+  const Input c = prepare(context, scratch, latent, dim, count, dim, Layout::split, input_rounding(context, args.wk));
   multiply(context,
            {{.weight = &args.wk, .x = c, .rows = count, .y = keys, .y_stride = args.index_dim, .round = true}});
   parallel_ranges(context, count, 1, [&](int64_t begin, int64_t end) {

@@ -10,14 +10,43 @@
 #include <vector>
 
 #include "ops/cpu/context.h"
+#include "ops/cpu/fold.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/top_k.h"
+#include "ops/reference_math.h"
 #include "ops/testing/runner.h"
 
 namespace hadal {
 namespace {
 
 constexpr uint64_t kSeed = 20261129;
+
+// Folded bytes, read as published ones, are what the reference makes of the weight: every bit, odd shapes and scales far
+// apart included.
+TEST(FoldWeight, IsTheReferences) {
+  testing::Random random(kSeed);
+  for (const auto& [n, k] : {std::pair{32, 128}, {70, 160}, {33, 32}, {64, 384}}) {
+    for (const int spread : {0, 1, 7, 250}) {
+      testing::HostWeight host = testing::random_weight(random, WeightFormat::fp8_block32, n, k);
+      for (uint8_t& s : host.scale)
+        s = static_cast<uint8_t>(random.integer(spread == 250 ? 0 : 120, spread == 250 ? 240 : 120 + spread));
+      for (size_t i = 0; i < host.data.size(); i += 3) host.data[i] = static_cast<uint8_t>(random.integer(0, 126));
+      const Weight w{host.format, n, k, host.data.data(), host.scale.data()};
+      std::vector<uint8_t> codes(host.data.size()), scales(host.scale.size());
+      cpu::fold_weight(w, codes.data(), scales.data());
+      const Weight folded{host.format, n, k, codes.data(), scales.data()};
+      EXPECT_EQ(cpu::needs_folding(w), spread != 0 && k > 32);
+      EXPECT_FALSE(cpu::needs_folding(folded));
+      for (int64_t r = 0; r < n; ++r) {
+        const reference::Row got = reference::weight_row(folded, r), exact = reference::weight_row(w, r);
+        EXPECT_EQ(got, reference::weight_row(Numerics::fp8, w, r)) << n << " x " << k << ", row " << r;
+        for (int c = 0; c < k; ++c)
+          EXPECT_LE(std::fabs(double{got[c]} - exact[c]),
+                    0x1p-10 * from_ue8m0(scales[r / 32 * ((k + 31) / 32) + c / 32]));
+      }
+    }
+  }
+}
 
 class EveryIsa : public ::testing::TestWithParam<Isa> {};
 
@@ -47,7 +76,7 @@ TEST_P(EveryIsa, RowsDoNotDependOnTheirBatch) {
     const Weight weight{format, kOutputs, kColumns, host.data.data(), host.scale.data()};
     std::vector<float> x(kRows * kColumns);
     for (float& v : x) v = round_bf16(static_cast<float>(random.normal()));
-    for (const Numerics numerics : {Numerics::fp32, Numerics::bf16, Numerics::official}) {
+    for (const Numerics numerics : {Numerics::fp32, Numerics::bf16, Numerics::official, Numerics::fp8}) {
       std::vector<float> first;
       for (const int threads : {1, 4}) {
         CpuContext context(numerics, threads, GetParam());
@@ -108,7 +137,7 @@ TEST_P(EveryIsa, ExpertsDoNotDependOnTheirBatch) {
     const int first = random.integer(0, kExperts - 2);
     ids.insert(ids.end(), {first, random.integer(first + 1, kExperts - 1)});
   }
-  for (const Numerics numerics : {Numerics::fp32, Numerics::bf16, Numerics::official}) {
+  for (const Numerics numerics : {Numerics::fp32, Numerics::bf16, Numerics::official, Numerics::fp8}) {
     std::vector<float> first;
     for (const int threads : {1, 4}) {
       CpuContext context(numerics, threads, GetParam());

@@ -34,6 +34,9 @@ constexpr int kTileOutputs = 32;
 // Up to so many rows a linear layer is bound by reading its weight.
 constexpr int kDirectRows = 6;
 
+// How a linear's input is rounded before it is multiplied: Q1 in `official` numerics, Q4 in `fp8`.
+enum class InputRounding : uint8_t { none, q1, q4 };
+
 struct LinearTask {
   const Weight* weight = nullptr;
   int n0 = 0, n1 = 0;                // outputs
@@ -95,8 +98,8 @@ struct Kernels {
   Isa isa = Isa::scalar;
   bool has_pairs = false;
 
-  // One row of k columns into `layout`; q1 rounds it as `official` numerics do.
-  void (*prepare)(const float* x, int k, Layout layout, bool q1, void* out) = nullptr;
+  // One row of k columns into `layout`.
+  void (*prepare)(const float* x, int k, Layout layout, InputRounding rounding, void* out) = nullptr;
   void (*linear)(const LinearTask& task, Layout layout) = nullptr;
   // y = norm * x / rms(x); x and y may be the same.
   void (*rms_norm)(const float* x, const uint16_t* norm, int n, float eps, bool round, float* y) = nullptr;

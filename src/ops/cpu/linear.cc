@@ -42,28 +42,31 @@ Layout layout_of(const CpuContext& context, const Weight& weight) {
   return weight.format == WeightFormat::mxfp4 ? Layout::pairs_fp4 : Layout::pairs;
 }
 
-bool rounds_input(const CpuContext& context, const Weight& weight) {
-  return context.numerics() == Numerics::official &&
-         (weight.format == WeightFormat::fp8_block32 || weight.format == WeightFormat::mxfp4);
+InputRounding input_rounding(const CpuContext& context, const Weight& weight) {
+  if (weight.format != WeightFormat::fp8_block32 && weight.format != WeightFormat::mxfp4) return InputRounding::none;
+  return context.numerics() == Numerics::official ? InputRounding::q1
+         : context.numerics() == Numerics::fp8    ? InputRounding::q4
+                                                  : InputRounding::none;
 }
 
 Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, int k, Layout layout,
-              bool q1) {
+              InputRounding rounding) {
   const Kernels& kernel = kernels(context);
   const int64_t columns = layout_columns(layout), stride = (k + columns - 1) / columns * columns,
                 bytes = element_bytes(layout);
   auto* out = scratch.get<std::byte>(rows * stride * bytes);
   // A thread is woken for 64K values or more.
-  const int64_t grain = std::max<int64_t>(1, (q1 ? 8192 : 65536) / k);
+  const int64_t grain = std::max<int64_t>(1, (rounding == InputRounding::none ? 65536 : 8192) / k);
   parallel_ranges(context, rows, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) kernel.prepare(x + r * x_stride, k, layout, q1, out + r * stride * bytes);
+    for (int64_t r = begin; r < end; ++r)
+      kernel.prepare(x + r * x_stride, k, layout, rounding, out + r * stride * bytes);
   });
   return {out, layout, stride};
 }
 
 Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, const Weight& weight) {
   return prepare(context, scratch, x, x_stride, rows, weight.k, layout_of(context, weight),
-                 rounds_input(context, weight));
+                 input_rounding(context, weight));
 }
 
 void multiply(CpuContext& context, std::span<const Product> products) {

@@ -15,8 +15,8 @@ namespace hadal::cpu {
 // The layout in which inputs of this weight are multiplied: the bf16 dot product where the CPU has it and the numerics
 // round activations to bf16 anyway, else fp32.
 Layout layout_of(const CpuContext& context, const Weight& weight);
-// Whether `official` numerics round the input of this weight by Q1.
-bool rounds_input(const CpuContext& context, const Weight& weight);
+// How the numerics round the input of this weight.
+InputRounding input_rounding(const CpuContext& context, const Weight& weight);
 
 // Rows ready to be multiplied. Made once and shared by the weights that read them.
 struct Input {
@@ -27,7 +27,7 @@ struct Input {
   const void* row(int64_t r) const { return static_cast<const std::byte*>(data) + r * stride * element_bytes(layout); }
 };
 Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, int k, Layout layout,
-              bool q1);
+              InputRounding rounding);
 // For `weight`, as its format and the numerics want it.
 Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, const Weight& weight);
 

@@ -97,6 +97,7 @@ HADAL_HD float clamp_to(float x, float limit) {
   const float low = x < -limit ? -limit : x;
   return low > limit ? limit : low;
 }
+// Q4 is Q1 with 128 channels a block.
 HADAL_HD uint8_t q1_scale(float amax) { return pow2ceil_ue8m0((amax > 1e-4f ? amax : 1e-4f) * (1.0f / 448.0f)); }
 HADAL_HD uint8_t q1_code(float x, uint8_t scale) { return to_e4m3(clamp_to(x / from_ue8m0(scale), 448.0f)); }
 HADAL_HD uint8_t q2_scale(float amax) {

@@ -60,7 +60,7 @@ class Graph final : public Recording {
 CudaContext::CudaContext(const ContextOptions& options) : Context(options.numerics), graphs_(options.graphs) {
   if (options.numerics == Numerics::fp32)
     fail(ErrorKind::unsupported,
-         "numerics fp32 is for comparisons on the CPU; the CUDA backend computes in bf16 or official");
+         "numerics fp32 is for comparisons on the CPU; the CUDA backend computes in bf16, official or fp8");
   device_ = device_info(options.device);
   if (device_.sm_major != 9 || device_.sm_minor != 0)
     fail(ErrorKind::unsupported,

@@ -19,16 +19,31 @@ __global__ void add_segments(const LinearProblem p) {
   store_output(p, i / n_total, i % n_total, total);
 }
 
-// `official`: x rounded by Q1, one warp a block of 32 channels.
-__global__ void quantise_input(const uint16_t* x, int64_t x_stride, const int32_t* x_row, int64_t blocks, int64_t cols,
-                               uint16_t* out) {
-  const int64_t block = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
-  if (block >= blocks) return;
-  const int64_t row = block / (cols / 32), col = block % (cols / 32) * 32 + threadIdx.x % 32;
-  const int64_t source = x_row != nullptr ? x_row[row] : row;
-  const float v = from_bf16(x[source * x_stride + col]);
-  const uint8_t scale = q1_scale(warp_max(fabsf(v)));
-  out[row * cols + col] = to_bf16(from_e4m3(q1_code(v, scale)) * from_ue8m0(scale));
+// x rounded by Q1 or Q4 (kGroup channels a scale; the last group of the k columns of an input may be shorter), one warp a
+// group.
+template <int kGroup>
+__global__ void quantise_input(const uint16_t* x, int64_t x_stride, const int32_t* x_row, int64_t warps, int k,
+                               int inputs, uint16_t* out) {
+  const int64_t warp = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
+  if (warp >= warps) return;
+  const int groups = (k + kGroup - 1) / kGroup, lane = threadIdx.x % 32;
+  const int64_t row = warp / (int64_t{groups} * inputs), input = warp / groups % inputs;
+  const int first = static_cast<int>(warp % groups) * kGroup, last = min(first + kGroup, k);
+  const uint16_t* from = x + (x_row != nullptr ? x_row[row] : row) * x_stride + input * k;
+  uint16_t* to = out + (row * inputs + input) * k;
+  float v[kGroup / 32], largest = 0;
+#pragma unroll
+  for (int i = 0; i < kGroup / 32; ++i) {
+    const int col = first + i * 32 + lane;
+    v[i] = col < last ? from_bf16(from[col]) : 0;
+    largest = fmaxf(largest, fabsf(v[i]));
+  }
+  const uint8_t scale = q1_scale(warp_max(largest));
+#pragma unroll
+  for (int i = 0; i < kGroup / 32; ++i) {
+    const int col = first + i * 32 + lane;
+    if (col < last) to[col] = to_bf16(from_e4m3(q1_code(v[i], scale)) * from_ue8m0(scale));
+  }
 }
 
 // Shapes that the tensor core kernels do not take (k or the rows of x not a multiple of 16 bytes): one warp an output.
@@ -100,13 +115,15 @@ void linear(CudaContext& context, const LinearArgs& a) {
   p.x = a.x;
   p.x_stride = a.x_stride;
   p.x_row = a.x_row;
-  if (context.numerics() == Numerics::official && a.quantise_input && w.format != WeightFormat::bf16) {
-    const int64_t cols = int64_t{w.k} * a.groups;
-    if (w.k % 32 != 0) fail_shape("a linear in official numerics", "k a multiple of 32", w.k);
+  const bool q1 = context.numerics() == Numerics::official && a.q1, q4 = context.numerics() == Numerics::fp8;
+  if ((q1 || q4) && w.format != WeightFormat::bf16) {
+    if (w.k % 32 != 0) fail_shape("a linear with quantised inputs", "k a multiple of 32", w.k);
+    const int64_t cols = int64_t{w.k} * a.groups,
+                  warps = int64_t{a.rows} * a.groups * ((w.k + (q1 ? 31 : 127)) / (q1 ? 32 : 128));
     auto* rounded = scratch.get<uint16_t>(a.rows * cols);
-    const int64_t blocks = a.rows * (cols / 32);
-    quantise_input<<<static_cast<unsigned>((blocks + 7) / 8), 256, 0, context.stream()>>>(a.x, a.x_stride, a.x_row,
-                                                                                          blocks, cols, rounded);
+    const auto kernel = q1 ? quantise_input<32> : quantise_input<128>;
+    kernel<<<static_cast<unsigned>((warps + 7) / 8), 256, 0, context.stream()>>>(a.x, a.x_stride, a.x_row, warps, w.k,
+                                                                                 a.groups, rounded);
     HADAL_CUDA_LAUNCHED("quantise_input");
     p.x = rounded;
     p.x_stride = cols;

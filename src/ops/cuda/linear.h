@@ -24,7 +24,7 @@ struct LinearArgs {
   float* y_f32 = nullptr;  // fp32 [rows, y_stride]
   int64_t y_stride = 0;
   const float* add = nullptr;  // fp32 [rows, y_stride], added to an fp32 result
-  bool quantise_input = true;  // `official`: Q1 on the input of FP8 and FP4 weights
+  bool q1 = true;              // `official`: Q1 on the input of FP8 and FP4 weights
 };
 
 // A weight with `packed` set goes through packed_linear.h: FP8 weights of the release do, after prepare_weight.

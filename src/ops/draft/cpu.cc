@@ -49,8 +49,9 @@ void draft_logits(Context& any, const DraftLogitsArgs& args) {
     kernel.unpack_bf16(static_cast<const uint16_t*>(args.markov_embed.data) + int64_t{args.tokens[r]} * rank, rank,
                        row + d);
   }
-  const Input x = prepare(context, scratch, both, d + rank, args.rows, d + rank, Layout::split, false);
-  const Input embed = prepare(context, scratch, both + d, d + rank, args.rows, rank, Layout::split, false);
+  const Input x = prepare(context, scratch, both, d + rank, args.rows, d + rank, Layout::split, InputRounding::none);
+  const Input embed =
+      prepare(context, scratch, both + d, d + rank, args.rows, rank, Layout::split, InputRounding::none);
   multiply(context,
            {{.weight = &args.markov_head, .x = embed, .rows = args.rows, .y = args.logits.f32(), .y_stride = vocab},
             {.weight = &args.confidence, .x = x, .rows = args.rows, .y = args.probability.f32(), .y_stride = 1}});

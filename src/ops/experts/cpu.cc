@@ -108,7 +108,7 @@ void experts(Context& any, const ExpertsArgs& args) {
   Input x_routed = x_shared;
   const Weight& routed = plan.units.front().weights->w1;
   if (layout_of(context, routed) != x_shared.layout ||
-      rounds_input(context, routed) != rounds_input(context, args.shared.w1))
+      input_rounding(context, routed) != input_rounding(context, args.shared.w1))
     x_routed = prepare(context, scratch, args.x.f32(), d, args.rows, routed);
   auto* tiles = scratch.get<std::byte>(threads * kTileBytes);
 
@@ -153,12 +153,12 @@ void experts(Context& any, const ExpertsArgs& args) {
     kernel.linear(task, x.layout);
 
     const Layout layout = layout_of(context, w.w2);
-    const bool q1 = rounds_input(context, w.w2);
+    const InputRounding rounding = input_rounding(context, w.w2);
     for (int r = 0; r < rows; ++r) {
       float* g = gate + int64_t{r} * n;
       kernel.swiglu(g, up + int64_t{r} * n, plan.weight[static_cast<size_t>(pair + r)], args.limit, n, round, g);
       auto* out = act + (pair + r) * act_bytes + t.n0 * element_bytes(layout);
-      kernel.prepare(g, n, layout, q1, out);
+      kernel.prepare(g, n, layout, rounding, out);
     }
   });
 

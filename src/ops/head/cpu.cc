@@ -12,7 +12,8 @@ void head(Context& any, const HeadArgs& args) {
   check_weight(args.head, args.head.n, args.x.cols, "head");
   check_tensor(args.logits, DType::f32, args.rows, args.head.n, "logits");
   Scratch scratch(context);
-  const Input x = prepare(context, scratch, args.x.f32(), args.x.cols, args.rows, args.head.k, Layout::split, false);
+  const Input x =
+      prepare(context, scratch, args.x.f32(), args.x.cols, args.rows, args.head.k, Layout::split, InputRounding::none);
   multiply(context,
            {{.weight = &args.head, .x = x, .rows = args.rows, .y = args.logits.f32(), .y_stride = args.logits.cols}});
 }

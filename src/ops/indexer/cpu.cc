@@ -133,7 +133,8 @@ Queries make_queries(CpuContext& context, Scratch& scratch, const IndexerArgs& a
       if (args.query_trace) std::copy_n(q + r * wide, wide, args.query_trace.f32(r));
       // The kernel wants channels in order: as they are, or in bf16.
       if (out.layout == Layout::pairs)
-        kernel.prepare(q + r * wide, static_cast<int>(wide), Layout::pairs, false, data + r * out.row_bytes);
+        kernel.prepare(q + r * wide, static_cast<int>(wide), Layout::pairs, InputRounding::none,
+                       data + r * out.row_bytes);
       else
         std::copy_n(q + r * wide, wide, reinterpret_cast<float*>(data + r * out.row_bytes));
       for (int h = 0; h < args.heads; ++h) {

@@ -37,7 +37,8 @@ void router(Context& any, const RouterArgs& args) {
 
   Scratch scratch(context);
   float* logit = scratch.get<float>(int64_t{args.rows} * experts * 2);
-  const Input x = prepare(context, scratch, args.x.f32(), args.x.cols, args.rows, args.gate.k, Layout::split, false);
+  const Input x =
+      prepare(context, scratch, args.x.f32(), args.x.cols, args.rows, args.gate.k, Layout::split, InputRounding::none);
   multiply(context, {{.weight = &args.gate, .x = x, .rows = args.rows, .y = logit, .y_stride = 2 * experts}});
   parallel_ranges(context, args.rows, 4, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {

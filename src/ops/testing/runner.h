@@ -22,7 +22,7 @@ const std::vector<OperatorCases>& operator_cases();
 struct Device {
   const Operators* operators = nullptr;
   std::function<std::unique_ptr<Context>(Numerics)> context;
-  std::vector<Numerics> modes = {Numerics::fp32, Numerics::bf16, Numerics::official};
+  std::vector<Numerics> modes = {Numerics::fp32, Numerics::bf16, Numerics::official, Numerics::fp8};
 };
 Device reference_device();
 

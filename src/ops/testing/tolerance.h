@@ -52,9 +52,9 @@ inline Tolerance rounded(Numerics numerics) {
 }
 inline Tolerance stored_as(double unit) { return {2 * unit, 0, unit}; }
 inline Tolerance stored(Numerics numerics) { return stored_as(activation_unit(numerics)); }
-// Nothing in modes other than `official`, where alone inputs of FP8 and FP4 linears are quantised.
+// Nothing in modes that do not quantise inputs of FP8 and FP4 linears.
 inline Tolerance requantised(Numerics numerics, double terms) {
-  if (numerics != Numerics::official) return {};
+  if (numerics != Numerics::official && numerics != Numerics::fp8) return {};
   const double flip = 0x1p-3 / std::sqrt(terms);
   return {0, 3 * 16 * flip, flip};
 }
