@@ -100,7 +100,7 @@ void check_linear_decoder(CudaContext& context, WeightFormat format, std::vector
   a.w = {format, n, k, context.upload(data), context.upload(scale)};
   a.y_f32 = scratch.get<float>(static_cast<size_t>(n) * k);
   a.y_stride = n;
-  a.quantise_input = false;
+  a.q1 = false;
   linear(context, a);
   const auto y = download(context, a.y_f32, static_cast<size_t>(n) * k);
   for (int c = 0; c < k; ++c)
