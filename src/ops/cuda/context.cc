@@ -200,6 +200,12 @@ void* CudaContext::allocate(const std::string& purpose, size_t bytes, bool zeroe
   return memory;
 }
 
+void* CudaContext::lasting(const std::string& name, size_t bytes) {
+  void*& memory = lasting_[name];
+  if (memory == nullptr) memory = allocate("workspace", bytes, true);
+  return memory;
+}
+
 void* CudaContext::allocate_step(size_t bytes) {
   const size_t size = align(std::max<size_t>(bytes, 1));
   while (used_ + size > blocks_[block_].bytes) {

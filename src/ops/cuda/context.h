@@ -60,6 +60,8 @@ class CudaContext final : public Context {
 
   // Device memory for the life of the context, booked under `purpose` ("weights", "caches", ...).
   void* allocate(const std::string& purpose, size_t bytes, bool zeroed = false);
+  // Device memory for what one launch leaves for the next, for the life of the context: one piece for each name, zeroed.
+  void* lasting(const std::string& name, size_t bytes);
   // Device arrays made from something that does not change while the context lives: made once for each address `of`.
   const void* constant(const void* of, const std::function<const void*()>& make);
   // Whether place_weight gave out this address: then what lies there stays as it is.
@@ -103,6 +105,7 @@ class CudaContext final : public Context {
   bool graphs_ = false;
   bool recording_ = false;
   std::unordered_map<const void*, const void*> constants_;
+  std::map<std::string, void*> lasting_;
 
   char* staging_ = nullptr;
   cudaEvent_t staging_done_[kStagingParts] = {};

@@ -1,0 +1,40 @@
+// Kernel launches with attributes.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "ops/cuda/errors.h"
+
+namespace hadal::cuda {
+
+struct LaunchShape {
+  dim3 grid, block;
+  size_t shared = 0;
+  cudaStream_t stream = nullptr;
+  bool cooperative = false;  // all CTAs are resident together: they wait for each other
+  bool early = false;  // may start before the kernel in front has ended: calls wait_for_previous() before it reads
+};
+
+template <typename... Parameters, typename... Arguments>
+void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape, Arguments&&... arguments) {
+  cudaLaunchAttribute attributes[2];
+  unsigned count = 0;
+  if (shape.cooperative) {
+    attributes[count].id = cudaLaunchAttributeCooperative;
+    attributes[count++].val.cooperative = 1;
+  }
+  if (shape.early) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared;
+  config.stream = shape.stream;
+  config.attrs = attributes;
+  config.numAttrs = count;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), name, __FILE__, __LINE__);
+}
+
+}  // namespace hadal::cuda

@@ -1,0 +1,600 @@
+// Hyper-connections in one pass: every stream is read once and written once, y read once, x written once.
+//
+// A CTA owns 160 columns of d (of all four copies) and works through tiles of 16 rows, so that its part of fn stays in
+// shared memory. d / 160 CTAs share a row and exchange its 26 sums (exchange.cuh): every one of them needs the sum of
+// squares of x before it can normalise its columns, and one of them makes the mixing coefficients. A tile is finished one
+// tile later, when its sums have arrived. A CTA has two teams that take tiles in turn, each of five warps that compute
+// (32 columns each) and one that receives.
+//
+// The 24 mixing products of a row run on the tensor cores with fn split into two bf16 parts, 16 bits and a sign each: the
+// part that is left out is below 2^-17 of a value, half of what the fp32 sum over 4 d products loses.
+// Columns, not rows, decide how sums are cut: a row has the same bits in every batch.
+#include "ops/hyper_connection/streams.h"
+
+#include <algorithm>
+#include <string>
+#include <type_traits>
+
+#include "ops/cuda/errors.h"
+#include "ops/cuda/exchange.cuh"
+#include "ops/cuda/launch.h"
+#include "ops/cuda/mma.cuh"
+#include "ops/cuda/row.cuh"
+
+namespace hadal::cuda {
+namespace {
+
+constexpr int kCopies = 4;
+constexpr int kMixes = (2 + kCopies) * kCopies;           // 24 = three tiles of 8
+constexpr int kParts = 2, kTiles = kParts * kMixes / 16;  // of the tensor core: 16 rows of the parts of fn
+constexpr int kWarps = 5, kColumns = 32 * kWarps, kRows = 16;
+constexpr int kTeams = 2, kTeamThreads = 32 * (kWarps + 1);
+constexpr int kStages = 2;                 // row tiles in flight, of each team
+constexpr int kUnits = 2 * (kCopies + 1);  // 16-byte units of a lane and a tile
+constexpr int kSent = kMixes + 1;          // mixing products and the sum of squares of h'
+constexpr int kSums = kSent + 1;           // and the sum of squares of x
+constexpr int kRing = 4;                   // tiles whose sums may be under way; three are needed
+constexpr int kCoefficients = kMixes;      // of a row: pre, post, comb
+constexpr int kUsualSlices = 32;           // of the release
+constexpr int kFinishRows = 32;            // rows whose coefficients are made together, a lane each
+
+struct Pass {
+  int rows, d, sinkhorn_iters;
+  float hc_eps, norm_eps;
+  const uint16_t* h;
+  const float *pre, *post, *comb;
+  const uint16_t* y;
+  const int32_t *source, *y_source;
+  uint16_t* h_out;
+  uint16_t* x;
+  uint16_t* collapsed;  // x before the norm
+  const uint16_t* norm;
+  const float *fn, *base, *scale;
+  float *pre_out, *post_out, *comb_out;
+  uint64_t* squares;   // [groups * kTeams, kRing, slices, kRows]
+  uint64_t* products;  // [groups * kTeams, kRing, slices, kRows, kSent]
+  uint32_t* tags;      // [groups * kTeams] the tag that was used last
+};
+
+struct Team {
+  // Of each lane its own, nobody else reads them: what comes in, and x until it can be normalised.
+  uint4 in[kStages][kWarps][kUnits][32];
+  uint4 x[2][kWarps][2][32];
+  float sums[2][kWarps][kRows][kSums];
+  float coefficients[2][kRows][kCoefficients];
+  float x_scale[2][kRows];
+  float finish[kFinishRows][kSent];
+  int finish_row[kFinishRows];
+  uint32_t tag;
+};
+struct Shared {
+  uint4 fn[kWarps][kCopies][2][kTiles][32];
+  Team team[kTeams];
+  float base[kMixes], scale[3];
+};
+static_assert(sizeof(Shared) <= 227 * 1024);
+
+__device__ __forceinline__ void unpack8(const uint4& v, float (&out)[8]) {
+  const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    out[2 * i] = __uint_as_float(words[i] << 16);
+    out[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+  }
+}
+
+// A warp's part of fn for some copies, in the order of the tensor core's operand A. Its 48 rows are the high parts of the
+// 24 mixes, then the low parts; lane (g, t) has rows 16 tile + g and 16 tile + g + 8 at columns 8 t .. 8 t + 7.
+template <int Copies>
+__device__ __forceinline__ void load_fn(const Pass& p, int column, int first_copy, uint4 (*to)[2][kTiles][32]) {
+  const int lane = threadIdx.x % 32, g = lane / 4;
+  float4 raw[Copies][3][2];
+#pragma unroll
+  for (int c = 0; c < Copies; ++c)
+#pragma unroll
+    for (int r = 0; r < 3; ++r) {
+      const auto* from =
+          reinterpret_cast<const float4*>(p.fn + (int64_t{8 * r + g} * kCopies + first_copy + c) * p.d + column);
+      raw[c][r][0] = __ldg(from);
+      raw[c][r][1] = __ldg(from + 1);
+    }
+#pragma unroll
+  for (int c = 0; c < Copies; ++c) {
+    uint32_t high[3][4], low[3][4];
+#pragma unroll
+    for (int r = 0; r < 3; ++r) {
+      const float4 a = raw[c][r][0], b = raw[c][r][1];
+      const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        high[r][i] = pack_bf16x2(v[2 * i], v[2 * i + 1]);
+        low[r][i] = pack_bf16x2(v[2 * i] - __uint_as_float(high[r][i] << 16),
+                                v[2 * i + 1] - __uint_as_float(high[r][i] & 0xffff0000u));
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      const int i = 2 * m;
+      auto& out = to[first_copy + c][m];
+      out[0][lane] = make_uint4(high[0][i], high[1][i], high[0][i + 1], high[1][i + 1]);
+      out[1][lane] = make_uint4(high[2][i], low[0][i], high[2][i + 1], low[0][i + 1]);
+      out[2][lane] = make_uint4(low[1][i], low[2][i], low[1][i + 1], low[2][i + 1]);
+    }
+  }
+}
+
+__device__ __forceinline__ float reciprocal(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));  // within one unit of the last place
+  return r;
+}
+
+// A lane's row: the coefficients from its products. The Sinkhorn steps divide C by line sums + eps; C is kept as
+// diag(u) C0 diag(v), so that a step is four sums and four reciprocals: u = u / (u s + eps) = 1 / (s + eps / u).
+__device__ __noinline__ void make_coefficients(const Pass& p, const float* base, const float* scale, const float* m,
+                                               int64_t row) {
+  const float rms = inverse_rms(m[kMixes], kCopies * p.d, p.norm_eps);
+  float gate[2 * kCopies];
+#pragma unroll
+  for (int i = 0; i < 2 * kCopies; ++i) {
+    const float z = m[i] * rms * scale[i / kCopies] + base[i];
+    gate[i] = 1.0f / (1.0f + expf(-z));
+  }
+  reinterpret_cast<float4*>(p.pre_out)[row] =
+      make_float4(gate[0] + p.hc_eps, gate[1] + p.hc_eps, gate[2] + p.hc_eps, gate[3] + p.hc_eps);
+  reinterpret_cast<float4*>(p.post_out)[row] =
+      make_float4(2.0f * gate[4], 2.0f * gate[5], 2.0f * gate[6], 2.0f * gate[7]);
+
+  float c[kCopies][kCopies];
+#pragma unroll
+  for (int j = 0; j < kCopies; ++j) {
+#pragma unroll
+    for (int k = 0; k < kCopies; ++k) {
+      const int i = (2 + j) * kCopies + k;
+      c[j][k] = m[i] * rms * scale[2] + base[i];
+    }
+    const float top = fmaxf(fmaxf(c[j][0], c[j][1]), fmaxf(c[j][2], c[j][3]));
+#pragma unroll
+    for (int k = 0; k < kCopies; ++k) c[j][k] = expf(c[j][k] - top);
+    const float sum = c[j][0] + c[j][1] + (c[j][2] + c[j][3]);
+#pragma unroll
+    for (int k = 0; k < kCopies; ++k) c[j][k] = c[j][k] / sum + p.hc_eps;
+  }
+  float u[kCopies], v[kCopies], u_inverse[kCopies], v_inverse[kCopies];
+#pragma unroll
+  for (int i = 0; i < kCopies; ++i) u[i] = v[i] = u_inverse[i] = v_inverse[i] = 1.0f;
+  for (int iteration = 0; iteration < p.sinkhorn_iters; ++iteration) {
+    if (iteration > 0) {
+#pragma unroll
+      for (int j = 0; j < kCopies; ++j) {
+        u_inverse[j] *= p.hc_eps;
+#pragma unroll
+        for (int k = 0; k < kCopies; ++k) u_inverse[j] = fmaf(c[j][k], v[k], u_inverse[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < kCopies; ++j) u[j] = reciprocal(u_inverse[j]);
+    }
+#pragma unroll
+    for (int k = 0; k < kCopies; ++k) {
+      v_inverse[k] *= p.hc_eps;
+#pragma unroll
+      for (int j = 0; j < kCopies; ++j) v_inverse[k] = fmaf(c[j][k], u[j], v_inverse[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kCopies; ++k) v[k] = reciprocal(v_inverse[k]);
+  }
+#pragma unroll
+  for (int j = 0; j < kCopies; ++j)
+    reinterpret_cast<float4*>(p.comb_out)[row * kCopies + j] =
+        make_float4(u[j] * c[j][0] * v[0], u[j] * c[j][1] * v[1], u[j] * c[j][2] * v[2], u[j] * c[j][3] * v[3]);
+}
+
+// The tiles of one team: its group's, every second one where there are two teams.
+struct Tiles {
+  int first, step, count;
+  __device__ __forceinline__ int row(int i) const { return (first + i * step) * kRows; }
+};
+
+template <bool Write, bool Collapse, bool Mix>
+struct Streams {
+  static constexpr bool kExchange = Collapse || Mix;
+
+  // ---- the warps that compute -----------------------------------------------------------------------------------
+  struct Compute {
+    const Pass& p;
+    Shared& shared;
+    Team& team;
+    const Tiles& tiles;
+    int warp, column;
+    bool active;
+    int s_next[2] = {}, y_next[2] = {};  // rows of `in.h` and `y` of the tile that is asked for next
+
+    __device__ __forceinline__ Compute(const Pass& pass, Shared& all, Team& own, const Tiles& list, int number)
+        : p(pass), shared(all), team(own), tiles(list), warp(number) {
+      const int first = blockIdx.x * kColumns + 32 * warp;
+      column = first + 8 * (threadIdx.x % 4);
+      active = first < p.d;
+    }
+    __device__ __forceinline__ void locate(int i) {
+      if (!active || i >= tiles.count) return;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        // Past the end the last row once more: what comes of it is not stored.
+        const int row = min(tiles.row(i) + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half, p.rows - 1);
+        s_next[half] = row;
+        y_next[half] = row;
+        if (p.source != nullptr) s_next[half] = p.source[row];
+        if (Write && p.y_source != nullptr) y_next[half] = p.y_source[row];
+      }
+    }
+    __device__ __forceinline__ void fetch(int i) {
+      if (active && i < tiles.count) {
+        const uint32_t to = smem_address(&team.in[i % kStages][warp][0][threadIdx.x % 32]);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const uint16_t* from = p.h + (int64_t{s_next[half]} * (kCopies * p.d) + column);
+#pragma unroll
+          for (int j = 0; j < kCopies; ++j, from += p.d) copy16_async(to + (half * (kCopies + 1) + j) * 512, from);
+          if constexpr (Write)
+            copy16_async(to + (half * (kCopies + 1) + kCopies) * 512, p.y + (int64_t{y_next[half]} * p.d + column));
+        }
+      }
+      copy_async_commit();
+      locate(i + 1);
+    }
+
+    // Eight rows of a tile: h' and x of this lane's columns, and its part of their sums of squares.
+    __device__ __forceinline__ void rows(int i, int half, uint32_t (&h_new)[kCopies][4], float& hh, float& xx) {
+      const int lane = threadIdx.x % 32, local = lane / 4 + 8 * half, row = tiles.row(i) + local;
+      const bool valid = row < p.rows;
+      const float* coefficients = team.coefficients[i % 2][local];
+      const uint4(*in)[32] = team.in[i % kStages][warp] + half * (kCopies + 1);
+      if constexpr (Write) {
+        float y[8], h[kCopies][8], comb[kCopies * kCopies], post[kCopies];
+        unpack8(in[kCopies][lane], y);
+#pragma unroll
+        for (int j = 0; j < kCopies; ++j) unpack8(in[j][lane], h[j]);
+#pragma unroll
+        for (int j = 0; j < kCopies + 1; ++j) {
+          const float4 c = *reinterpret_cast<const float4*>(coefficients + kCopies * (1 + j));
+          float* to = j == 0 ? post : comb + kCopies * (j - 1);
+          to[0] = c.x, to[1] = c.y, to[2] = c.z, to[3] = c.w;
+        }
+#pragma unroll
+        for (int k = 0; k < kCopies; ++k)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            float v[2];
+#pragma unroll
+            for (int f = 0; f < 2; ++f) {
+              v[f] = post[k] * y[2 * e + f];
+#pragma unroll
+              for (int j = 0; j < kCopies; ++j) v[f] = fmaf(comb[j * kCopies + k], h[j][2 * e + f], v[f]);
+            }
+            h_new[k][e] = pack_bf16x2(v[0], v[1]);
+          }
+      } else {
+#pragma unroll
+        for (int j = 0; j < kCopies; ++j) {
+          const uint4 v = in[j][lane];
+          h_new[j][0] = v.x, h_new[j][1] = v.y, h_new[j][2] = v.z, h_new[j][3] = v.w;
+        }
+      }
+      if (p.h_out != nullptr && valid) {
+        uint16_t* to = p.h_out + (int64_t{row} * (kCopies * p.d) + column);
+#pragma unroll
+        for (int k = 0; k < kCopies; ++k, to += p.d)
+          __stcs(reinterpret_cast<uint4*>(to), make_uint4(h_new[k][0], h_new[k][1], h_new[k][2], h_new[k][3]));
+      }
+      float x[8] = {};
+      float4 pre{};
+      if constexpr (Collapse) pre = *reinterpret_cast<const float4*>(coefficients);
+      const float weight[kCopies] = {pre.x, pre.y, pre.z, pre.w};
+#pragma unroll
+      for (int j = 0; j < kCopies; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float low = __uint_as_float(h_new[j][e] << 16);
+          const float high = __uint_as_float(h_new[j][e] & 0xffff0000u);
+          if constexpr (Mix) hh = fmaf(high, high, fmaf(low, low, hh));
+          if constexpr (Collapse) {
+            x[2 * e] = fmaf(weight[j], low, x[2 * e]);
+            x[2 * e + 1] = fmaf(weight[j], high, x[2 * e + 1]);
+          }
+        }
+      if constexpr (Collapse) {
+        uint32_t packed[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          packed[e] = pack_bf16x2(x[2 * e], x[2 * e + 1]);
+          const float low = __uint_as_float(packed[e] << 16), high = __uint_as_float(packed[e] & 0xffff0000u);
+          xx = fmaf(high, high, fmaf(low, low, xx));
+        }
+        const uint4 v = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+        team.x[i % 2][warp][half][lane] = v;
+        if (p.collapsed != nullptr && valid) *reinterpret_cast<uint4*>(p.collapsed + (int64_t{row} * p.d + column)) = v;
+      }
+    }
+
+    // The mixing products of Halves times eight rows.
+    template <int Halves>
+    __device__ __forceinline__ void products(const uint32_t (&h_new)[2][kCopies][4], float (&dots)[2][kTiles][4]) {
+#pragma unroll
+      for (int copy = 0; copy < kCopies; ++copy)
+#pragma unroll
+        for (int m = 0; m < 2; ++m)
+#pragma unroll
+          for (int tile = 0; tile < kTiles; ++tile) {
+            const uint4 a = shared.fn[warp][copy][m][tile][threadIdx.x % 32];
+#pragma unroll
+            for (int half = 0; half < Halves; ++half)
+              mma_bf16(dots[half][tile], a.x, a.y, a.z, a.w, h_new[half][copy][2 * m], h_new[half][copy][2 * m + 1]);
+          }
+    }
+
+    __device__ __forceinline__ void leave_sums(int i, const float (&dots)[2][kTiles][4], float (&hh)[2],
+                                               float (&xx)[2]) {
+      const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int offset = 1; offset < 4; offset *= 2) {
+          hh[half] += __shfl_xor_sync(kFullWarp, hh[half], offset);
+          xx[half] += __shfl_xor_sync(kFullWarp, xx[half], offset);
+        }
+        float(*to)[kSums] = team.sums[i % 2][warp] + 8 * half;
+        if constexpr (Mix)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {  // high and low parts of mixes g, g + 8, g + 16
+            const auto& d = dots[half];
+            to[2 * t + e][g] = d[0][e] + d[1][2 + e];
+            to[2 * t + e][g + 8] = d[0][2 + e] + d[2][e];
+            to[2 * t + e][g + 16] = d[1][e] + d[2][2 + e];
+          }
+        if (t == 0) *reinterpret_cast<float2*>(to[g] + kMixes) = make_float2(hh[half], xx[half]);
+      }
+    }
+
+    // The norm of x, when its scale is there.
+    __device__ __forceinline__ void finish(int i, const uint4& norm) {
+      if (!Collapse || p.norm == nullptr || !active) return;
+      float w[8];
+      unpack8(norm, w);
+      const int lane = threadIdx.x % 32;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int local = lane / 4 + 8 * half, row = tiles.row(i) + local;
+        if (row >= p.rows) continue;
+        const float scale = team.x_scale[i % 2][local];
+        float v[8];
+        unpack8(team.x[i % 2][warp][half][lane], v);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) v[e] = w[e] * (v[e] * scale);
+        *reinterpret_cast<uint4*>(p.x + (int64_t{row} * p.d + column)) = make_uint4(
+            pack_bf16x2(v[0], v[1]), pack_bf16x2(v[2], v[3]), pack_bf16x2(v[4], v[5]), pack_bf16x2(v[6], v[7]));
+      }
+    }
+
+    __device__ __forceinline__ void run(int barrier, uint64_t* squares, uint64_t* products_to) {
+      const uint32_t tag = team.tag;
+      const int lane = threadIdx.x % 32;
+      uint4 norm{};
+      if (Collapse && active && p.norm != nullptr) norm = __ldg(reinterpret_cast<const uint4*>(p.norm + column));
+      for (int i = 0; i < tiles.count; ++i) {
+        float dots[2][kTiles][4] = {}, hh[2] = {}, xx[2] = {};
+        copy_async_wait<kStages - 1>();
+        if (active) {
+          uint32_t h_new[2][kCopies][4];  // as packed pairs: the tensor core's operand B
+          const bool upper = tiles.row(i) + 8 < p.rows;
+          rows(i, 0, h_new[0], hh[0], xx[0]);
+          if (upper) rows(i, 1, h_new[1], hh[1], xx[1]);
+          fetch(i + kStages);
+          if constexpr (Mix) upper ? products<2>(h_new, dots) : products<1>(h_new, dots);
+        }
+        if constexpr (kExchange) leave_sums(i, dots, hh, xx);
+        named_barrier(barrier, kTeamThreads);
+        if constexpr (kExchange) {
+          // The sums of five warps, in order; all rows of the tile, so that no word keeps an older tag than its neighbours.
+          const uint32_t now = tag + 1 + i;
+          const uint32_t at = (now % kRing * gridDim.x + blockIdx.x) * kRows;
+          for (int row = warp; row < kRows; row += kWarps) {
+            if (lane >= kSums || (!Mix && lane != kSent)) continue;
+            float sum = 0;
+#pragma unroll
+            for (int w = 0; w < kWarps; ++w) sum += team.sums[i % 2][w][row][lane];
+            send(lane == kSent ? squares + (at + row) : products_to + ((at + row) * kSent + lane), sum, now);
+          }
+          if (i > 0) finish(i - 1, norm);
+        }
+      }
+      if constexpr (kExchange) {
+        named_barrier(barrier, kTeamThreads);
+        finish(tiles.count - 1, norm);
+      }
+    }
+  };
+
+  // ---- the warp that receives -----------------------------------------------------------------------------------
+  static __device__ __forceinline__ void load_coefficients(const Pass& p, Team& team, const Tiles& tiles, int i) {
+    float(*to)[kCoefficients] = team.coefficients[i % 2];
+    for (int n = threadIdx.x % 32; n < kRows * kCoefficients / 4; n += 32) {
+      const int local = n / (kCoefficients / 4), unit = n % (kCoefficients / 4);
+      const int row = min(tiles.row(i) + local, p.rows - 1);
+      const int64_t s = p.source != nullptr ? p.source[row] : row;
+      const float* from = unit == 0   ? (Collapse ? p.pre + s * kCopies : nullptr)
+                          : unit == 1 ? (Write ? p.post + s * kCopies : nullptr)
+                                      : (Write ? p.comb + (s * kCopies + unit - 2) * kCopies : nullptr);
+      if (from != nullptr) copy16_async(smem_address(&to[local][4 * unit]), from);
+    }
+    copy_async_commit();
+  }
+
+  static __device__ __forceinline__ void receive_sums(const Pass& p, const Shared& shared, Team& team, int barrier,
+                                                      const Tiles& tiles, uint32_t tag, const uint64_t* squares,
+                                                      const uint64_t* products) {
+    const int lane = threadIdx.x % 32, slices = gridDim.x;
+    int waiting = 0;  // rows whose products are complete
+    const auto finish_rows = [&] {
+      __syncwarp();
+      if (lane < waiting) make_coefficients(p, shared.base, shared.scale, team.finish[lane], team.finish_row[lane]);
+      waiting = 0;
+      __syncwarp();
+    };
+
+    for (int i = 0; i < (kExchange ? tiles.count + 1 : tiles.count); ++i) {
+      if (i + 1 < tiles.count) load_coefficients(p, team, tiles, i + 1);
+      const uint32_t expected = tag + i;
+      const int64_t slot = int64_t{static_cast<int>(expected % kRing)} * slices;
+      if (kExchange && i > 0) {
+        // Squares of x of the tile before: lane (half, row) adds every second slice.
+        const int half = lane / kRows, row = lane % kRows;
+        float sum = receive_sum<kUsualSlices / 2, 2 * kRows>(squares + (slot + half) * kRows + row,
+                                                             (slices - half + 1) / 2, expected);
+        sum += __shfl_xor_sync(kFullWarp, sum, kRows);
+        if (lane < kRows) team.x_scale[(i - 1) % 2][lane] = inverse_rms(sum, p.d, p.norm_eps);
+      }
+      copy_async_wait<0>();
+      named_barrier(barrier, kTeamThreads);
+      if (Mix && i > 0) {
+        // The rows of a tile are dealt to the slices, from another one on for each tile.
+        const int first = tiles.row(i - 1), start = (first + (tiles.first + i - 1) * kRows) % slices;
+        for (int row = blockIdx.x < start ? blockIdx.x + slices - start : blockIdx.x - start; row < kRows;
+             row += slices) {
+          if (first + row >= p.rows) break;
+          if (lane < kSent) {
+            const float sum = receive_sum<kUsualSlices, kRows * kSent>(products + (slot * kRows + row) * kSent + lane,
+                                                                       slices, expected);
+            team.finish[waiting][lane] = sum;
+            if (lane == 0) team.finish_row[waiting] = first + row;
+          }
+          if (++waiting == kFinishRows) finish_rows();
+        }
+      }
+    }
+    if constexpr (Mix) finish_rows();
+  }
+
+  static __device__ __forceinline__ void run(const Pass& p) {
+    extern __shared__ __align__(16) uint8_t bytes[];
+    auto& shared = *reinterpret_cast<Shared*>(bytes);
+    const int teams = blockDim.x / kTeamThreads, number = threadIdx.x / kTeamThreads;
+    const int warp = threadIdx.x % kTeamThreads / 32, slices = gridDim.x, all = (p.rows + kRows - 1) / kRows;
+    Team& team = shared.team[number];
+    const int first = blockIdx.y + number * gridDim.y, step = teams * gridDim.y;
+    const Tiles tiles{first, step, first < all ? (all - first + step - 1) / step : 0};
+    const int channel = blockIdx.y * kTeams + number;
+    Compute work(p, shared, team, tiles, warp);
+    if (Mix && warp < kWarps && work.active)
+      teams == 1 ? load_fn<kCopies>(p, work.column, 0, shared.fn[warp])
+                 : load_fn<kCopies / kTeams>(p, work.column, number * (kCopies / kTeams), shared.fn[warp]);
+    if (Mix && threadIdx.x < kMixes) shared.base[threadIdx.x] = p.base[threadIdx.x];
+    if (Mix && threadIdx.x < 3) shared.scale[threadIdx.x] = p.scale[threadIdx.x];
+    wait_for_previous();
+    let_next_start();
+    if (warp < kWarps) {
+      work.locate(0);
+      for (int i = 0; i < kStages; ++i) work.fetch(i);
+    } else if (tiles.count > 0) {
+      load_coefficients(p, team, tiles, 0);
+      if (kExchange && threadIdx.x % 32 == 0) team.tag = __ldcg(p.tags + channel);
+      copy_async_wait<0>();
+    }
+    __syncthreads();
+    if (tiles.count == 0) return;
+    uint64_t* squares = p.squares + int64_t{channel} * kRing * slices * kRows;
+    uint64_t* products = p.products + int64_t{channel} * kRing * slices * kRows * kSent;
+    if (warp < kWarps) {
+      work.run(1 + number, squares, products);
+    } else {
+      const uint32_t tag = team.tag;
+      receive_sums(p, shared, team, 1 + number, tiles, tag, squares, products);
+      // Every slice has sent its last sums, and had read its tag before.
+      if (kExchange && blockIdx.x == 0 && threadIdx.x % 32 == 0) p.tags[channel] = tag + tiles.count;
+      // Without mixing the coefficients stay what they are.
+      if (!Mix && p.pre_out != nullptr && blockIdx.x == 0)
+        for (int i = 0; i < tiles.count; ++i)
+          for (int n = threadIdx.x % 32; n < kRows * kCopies; n += 32) {
+            const int row = tiles.row(i) + n / kCopies;
+            if (row >= p.rows) continue;
+            const int64_t s = p.source != nullptr ? p.source[row] : row;
+            p.pre_out[int64_t{row} * kCopies + n % kCopies] = p.pre[s * kCopies + n % kCopies];
+          }
+    }
+  }
+};
+
+template <bool Write, bool Collapse, bool Mix>
+__global__ void __launch_bounds__(kTeams* kTeamThreads, 1) streams_kernel(const __grid_constant__ Pass p) {
+  Streams<Write, Collapse, Mix>::run(p);
+}
+
+template <bool Write, bool Collapse, bool Mix>
+void launch_streams(CudaContext& cuda, const Pass& p) {
+  static const cudaError_t prepared = cudaFuncSetAttribute(streams_kernel<Write, Collapse, Mix>,
+                                                           cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
+  HADAL_CUDA(prepared);
+  const int slices = (p.d + kColumns - 1) / kColumns, tiles = (p.rows + kRows - 1) / kRows;
+  const int groups = std::min(tiles, cuda.multiprocessors() / slices);
+  const int teams = tiles > groups ? kTeams : 1;
+  launch("streams", streams_kernel<Write, Collapse, Mix>,
+         {.grid = dim3(slices, groups),
+          .block = dim3(teams * kTeamThreads),
+          .shared = sizeof(Shared),
+          .stream = cuda.stream(),
+          .cooperative = Collapse || Mix,
+          .early = true},
+         p);
+}
+
+}  // namespace
+
+bool streams_take(const CudaContext& cuda, const HyperConnectionArgs& args) {
+  return args.copies == kCopies && args.d % 32 == 0 && (args.d + kColumns - 1) / kColumns <= cuda.multiprocessors();
+}
+
+void hyper_connection_streams(CudaContext& cuda, const HyperConnectionArgs& args) {
+  const bool write = static_cast<bool>(args.y), mix = args.mix != nullptr;
+  const bool collapse = args.norm != nullptr || static_cast<bool>(args.collapsed);
+  Pass p{};
+  p.rows = args.rows;
+  p.d = args.d;
+  p.sinkhorn_iters = args.sinkhorn_iters;
+  p.hc_eps = args.hc_eps;
+  p.norm_eps = args.norm_eps;
+  p.h = args.in.h.bf16();
+  if (args.in.pre) p.pre = args.in.pre.f32();
+  if (write) p.post = args.in.post.f32(), p.comb = args.in.comb.f32(), p.y = args.y.bf16();
+  p.source = args.source;
+  p.y_source = args.y_source;
+  // Rows that stay as they are and where they are need no second writing.
+  if (args.out.h && (write || args.out.h.data != args.in.h.data)) p.h_out = args.out.h.bf16();
+  if (args.norm != nullptr) p.x = args.x.bf16();
+  if (args.collapsed) p.collapsed = args.collapsed.bf16();
+  p.norm = args.norm;
+  if (mix) p.fn = args.mix->fn, p.base = args.mix->base, p.scale = args.mix->scale;
+  if (args.out.pre) p.pre_out = args.out.pre.f32();
+  if (mix) p.post_out = args.out.post.f32(), p.comb_out = args.out.comb.f32();
+  if (mix || collapse) {
+    // What CTAs send each other, laid out by the number of slices alone.
+    const int slices = (args.d + kColumns - 1) / kColumns, channels = cuda.multiprocessors() / slices * kTeams;
+    const size_t words = static_cast<size_t>(channels) * kRing * slices * kRows;
+    auto* memory = static_cast<uint64_t*>(
+        cuda.lasting(std::string("hyper-connections of ") + std::to_string(slices) + " slices",
+                     words * (1 + kSent) * sizeof(uint64_t) + static_cast<size_t>(channels) * sizeof(uint32_t)));
+    p.squares = memory;
+    p.products = memory + words;
+    p.tags = reinterpret_cast<uint32_t*>(memory + words * (1 + kSent));
+  }
+
+  const auto run = [&](auto w, auto c, auto m) { launch_streams<w.value, c.value, m.value>(cuda, p); };
+  using Yes = std::true_type;
+  using No = std::false_type;
+  if (write)
+    mix ? (collapse ? run(Yes{}, Yes{}, Yes{}) : run(Yes{}, No{}, Yes{}))
+        : (collapse ? run(Yes{}, Yes{}, No{}) : run(Yes{}, No{}, No{}));
+  else
+    mix ? (collapse ? run(No{}, Yes{}, Yes{}) : run(No{}, No{}, Yes{}))
+        : (collapse ? run(No{}, Yes{}, No{}) : run(No{}, No{}, No{}));
+}
+
+}  // namespace hadal::cuda
