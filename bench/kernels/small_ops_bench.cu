@@ -1,0 +1,264 @@
+// The small operators on one GPU at the release's shapes, whole operators through their public functions: hyper_connection,
+// router, compressor, Engram's gate, head, tap. First that a row has the same bits in batches of several sizes and in a
+// second run, then times: graphs of calls that rotate among weights (few rows) or stream inputs past L2 (many).
+// Values are held against float64 by hadal_ops_test.
+#include <memory>
+#include <numeric>
+#include <string>
+
+#include "bench.cuh"
+#include "ops/cuda/context.h"
+#include "ops/operators.h"
+
+namespace hadal::bench {
+namespace {
+
+constexpr int kD = 5120, kCopies = 4, kMixes = 24;
+
+__global__ void fill_f32_kernel(float* out, size_t count, uint64_t seed, float mean, float scale) {
+  for (size_t i = blockIdx.x * size_t{256} + threadIdx.x; i < count; i += size_t{256} * gridDim.x)
+    out[i] = mean + gaussian(seed, i) * scale;
+}
+
+struct F32 : DeviceArray<float> {
+  F32(size_t count, uint64_t seed, float mean, float scale) : DeviceArray(count) {
+    fill_f32_kernel<<<1024, 256>>>(get(), count, seed, mean, scale);
+    HADAL_CUDA_LAUNCHED("fill_f32_kernel");
+  }
+};
+struct Bf16 : DeviceArray<uint16_t> {
+  Bf16(size_t count, uint64_t seed, float scale) : DeviceArray(count) { fill_bf16(get(), count, seed, scale); }
+};
+
+template <typename T>
+Tensor tensor(const DeviceArray<T>& array, int64_t rows, int64_t cols, DType type) {
+  return {array.get(), type, rows, cols};
+}
+
+// Median of replays of a graph of `inner` calls; `reset` runs before every replay, outside of the time.
+Time time_calls(CudaContext& context, int inner, const std::function<void(int)>& call, double warm_ms = 100,
+                int replays = 15) {
+  call(0);  // what is made once
+  context.wait();
+  const auto graph = context.record(
+      [&] {
+        for (int i = 0; i < inner; ++i) call(i);
+      },
+      nullptr);
+  cudaEvent_t begin, end;
+  HADAL_CUDA(cudaEventCreate(&begin));
+  HADAL_CUDA(cudaEventCreate(&end));
+  const auto once = [&] {
+    HADAL_CUDA(cudaEventRecord(begin, context.stream()));
+    context.replay(*graph);
+    HADAL_CUDA(cudaEventRecord(end, context.stream()));
+    HADAL_CUDA(cudaEventSynchronize(end));
+    float ms = 0;
+    HADAL_CUDA(cudaEventElapsedTime(&ms, begin, end));
+    return static_cast<double>(ms);
+  };
+  for (double spent = 0; spent < warm_ms;) spent += once();
+  std::vector<double> times;
+  for (int i = 0; i < replays; ++i) times.push_back(once() / inner);
+  std::sort(times.begin(), times.end());
+  HADAL_CUDA(cudaEventDestroy(begin));
+  HADAL_CUDA(cudaEventDestroy(end));
+  return {times[times.size() / 2], times.front(), times.back()};
+}
+
+// ---- hyper_connection --------------------------------------------------------------------------------------------
+struct HyperConnection {
+  HyperConnection(int row_count, int weight_sets, uint64_t seed)
+      : rows(row_count),
+        sets(weight_sets),
+        h(size_t{1} * rows * kCopies * kD, seed, 1),
+        y(size_t{1} * rows * kD, seed + 1, 1),
+        x(size_t{1} * rows * kD),
+        norm(kD, seed + 2, 1),
+        coefficients{{F32(size_t{1} * rows * 4, seed + 3, 0.5f, 0.1f), F32(size_t{1} * rows * 4, seed + 4, 0.8f, 0.2f),
+                      F32(size_t{1} * rows * 16, seed + 5, 0.25f, 0.05f)},
+                     {F32(size_t{1} * rows * 4, seed + 6, 0.5f, 0.1f), F32(size_t{1} * rows * 4, seed + 7, 0.8f, 0.2f),
+                      F32(size_t{1} * rows * 16, seed + 8, 0.25f, 0.05f)}},
+        fn(size_t{1} * sets * kMixes * kCopies * kD, seed + 9, 0, 1 / std::sqrt(kCopies * kD)),
+        base(kMixes, seed + 10, 0, 0.6f),
+        scale(3, seed + 11, 0.75f, 0.1f) {}
+
+  // Coefficients alternate between two places, as in the model; h is updated in place.
+  void run(CudaContext& context, int i) {
+    HyperConnectionWeights mix{fn.get() + size_t{1} * (i % sets) * kMixes * kCopies * kD, base.get(), scale.get()};
+    HyperConnectionArgs a;
+    a.rows = rows;
+    a.d = kD;
+    a.in = streams(i % 2);
+    a.out = streams(1 - i % 2);
+    a.y = tensor(y, rows, kD, DType::bf16);
+    a.mix = &mix;
+    a.norm = norm.get();
+    a.x = tensor(x, rows, kD, DType::bf16);
+    cuda::hyper_connection(context, a);
+  }
+  Streams streams(int which) {
+    F32* c = coefficients[which];
+    return {tensor(h, rows, kCopies * kD, DType::bf16), tensor(c[0], rows, 4, DType::f32),
+            tensor(c[1], rows, 4, DType::f32), tensor(c[2], rows, 16, DType::f32)};
+  }
+
+  int rows, sets;
+  Bf16 h, y;
+  DeviceArray<uint16_t> x;
+  Bf16 norm;
+  F32 coefficients[2][3];
+  F32 fn, base, scale;
+};
+
+template <typename T>
+size_t different(const std::vector<T>& a, const std::vector<T>& b, size_t count) {
+  size_t n = 0;
+  for (size_t i = 0; i < count; ++i) n += std::memcmp(&a[i], &b[i], sizeof(T)) != 0;
+  return n;
+}
+
+void check_hyper_connection(CudaContext& context) {
+  constexpr int kRows = 700, kSteps = 3;
+  const auto after = [&](int rows) {
+    auto c = std::make_unique<HyperConnection>(rows, 2, 77);
+    c->x.poison();
+    for (int i = 0; i < kSteps; ++i) c->run(context, i);
+    context.wait();
+    return c;
+  };
+  const auto all = after(kRows);
+  for (const int rows : {1, 7, 32, 128, kRows}) {
+    const auto few = after(rows);
+    const auto last = [&](HyperConnection& c, int i) { return c.coefficients[kSteps % 2][i].host(); };
+    size_t n = different(all->h.host(), few->h.host(), size_t{1} * rows * kCopies * kD) +
+               different(all->x.host(), few->x.host(), size_t{1} * rows * kD);
+    for (int i = 0; i < 3; ++i) n += different(last(*all, i), last(*few, i), size_t{1} * rows * (i < 2 ? 4 : 16));
+    std::printf("check hyper_connection, %d of %d rows: %zu values differ\n", rows, kRows, n);
+  }
+}
+
+void time_hyper_connection(CudaContext& context, int rows) {
+  const int sets = rows > 1024 ? 2 : 40;
+  HyperConnection c(rows, sets, 5);
+  const double bytes = 2.0 * rows * (2.0 * kCopies * kD + 2.0 * kD) + 4.0 * kMixes * kCopies * kD;
+  report("hyper_connection", ("rows=" + std::to_string(rows)).c_str(),
+         time_calls(context, rows > 1024 ? 4 : 40, [&](int i) { c.run(context, i); }), 0, bytes, bytes / 4.3e9);
+}
+
+// ---- router ------------------------------------------------------------------------------------------------------
+struct Router {
+  static constexpr int kExperts = 384, kTopk = 6;
+  Router(int row_count, int weight_sets, uint64_t seed)
+      : rows(row_count),
+        sets(weight_sets),
+        x(size_t{1} * rows * kD, seed, 1),
+        gate(size_t{1} * sets * kExperts * kD, seed + 1, 1.5f / std::sqrt(kD)),
+        bias(kExperts, seed + 2, 0, 0.3f),
+        weights(size_t{1} * rows * kTopk),
+        ids(size_t{1} * rows * kTopk),
+        scores(size_t{1} * rows * kExperts) {}
+  void run(CudaContext& context, int i, bool trace = false) {
+    RouterArgs a;
+    a.rows = rows;
+    a.topk = kTopk;
+    a.x = tensor(x, rows, kD, DType::bf16);
+    a.gate = {WeightFormat::bf16, kExperts, kD, gate.get() + size_t{1} * (i % sets) * kExperts * kD};
+    a.bias = bias.get();
+    a.ids = tensor(ids, rows, kTopk, DType::i32);
+    a.weights = tensor(weights, rows, kTopk, DType::f32);
+    if (trace) a.scores = tensor(scores, rows, kExperts, DType::f32);
+    cuda::router(context, a);
+  }
+  int rows, sets;
+  Bf16 x, gate;
+  F32 bias;
+  DeviceArray<float> weights;
+  DeviceArray<int32_t> ids;
+  DeviceArray<float> scores;
+};
+
+void check_router(CudaContext& context) {
+  constexpr int kRows = 700;
+  const auto after = [&](int rows) {
+    auto r = std::make_unique<Router>(rows, 1, 99);
+    r->scores.poison();
+    r->run(context, 0, true);
+    context.wait();
+    return r;
+  };
+  const auto all = after(kRows);
+  for (const int rows : {1, 7, 32, 128, 129, kRows}) {
+    const auto few = after(rows);
+    const size_t n = different(all->scores.host(), few->scores.host(), size_t{1} * rows * Router::kExperts) +
+                     different(all->weights.host(), few->weights.host(), size_t{1} * rows * Router::kTopk) +
+                     different(all->ids.host(), few->ids.host(), size_t{1} * rows * Router::kTopk);
+    std::printf("check router, %d of %d rows: %zu values differ\n", rows, kRows, n);
+  }
+}
+
+void time_router(CudaContext& context, int rows) {
+  const int sets = rows > 1024 ? 2 : 40;
+  Router r(rows, sets, 3);
+  const double flops = 2.0 * rows * Router::kExperts * kD, bytes = 2.0 * kD * (rows + Router::kExperts);
+  report("router", ("rows=" + std::to_string(rows)).c_str(),
+         time_calls(context, rows > 1024 ? 4 : 40, [&](int i) { r.run(context, i); }), flops, bytes,
+         std::max(flops / 790e9, bytes / 4.3e9));
+}
+
+// ---- head --------------------------------------------------------------------------------------------------------
+void run_head(CudaContext& context, const std::vector<int>& rows, bool check) {
+  constexpr int kVocab = 129280, kRows = 150;
+  Bf16 weight(size_t{1} * kVocab * kD, 1, 1.7f / std::sqrt(kD)), x(size_t{1} * kRows * kD, 2, 1);
+  DeviceArray<float> logits(size_t{1} * kRows * kVocab);
+  const auto run = [&](int count) {
+    HeadArgs a{count,
+               tensor(x, count, kD, DType::bf16),
+               {WeightFormat::bf16, kVocab, kD, weight.get()},
+               tensor(logits, count, kVocab, DType::f32)};
+    cuda::head(context, a);
+  };
+  if (check) {
+    run(kRows);
+    context.wait();
+    const auto all = logits.host();
+    for (const int r : {1, 7, 32, 64, 128}) {
+      logits.poison();
+      run(r);
+      context.wait();
+      std::printf("check head, %d of %d rows: %zu values differ\n", r, kRows,
+                  different(all, logits.host(0, size_t{1} * r * kVocab), size_t{1} * r * kVocab));
+    }
+  }
+  for (const int r : rows) {
+    if (r > kRows) continue;
+    const double bytes = 2.0 * kVocab * kD + 2.0 * r * kD + 4.0 * r * kVocab;
+    report("head", ("rows=" + std::to_string(r)).c_str(), time_calls(context, 2, [&](int) { run(r); }),
+           2.0 * r * kVocab * kD, bytes, bytes / 4.3e9);
+  }
+}
+
+// Arguments: an operator, and one number of rows; without rows all, and the checks.
+int run(const std::string& only, int one) {
+  const auto wanted = [&](const char* name) { return only.empty() || only == name; };
+  const std::vector<int> rows = one > 0 ? std::vector<int>{one} : std::vector<int>{4096, 1, 32, 128};
+  if (one == 0) copy_rate();
+  CudaContext context(Numerics::bf16);
+  if (wanted("hyper_connection")) {
+    if (one == 0) check_hyper_connection(context);
+    for (const int r : rows) time_hyper_connection(context, r);
+  }
+  if (wanted("router")) {
+    if (one == 0) check_router(context);
+    for (const int r : rows) time_router(context, r);
+  }
+  if (wanted("head")) run_head(context, rows, one == 0);
+  return 0;
+}
+
+}  // namespace
+}  // namespace hadal::bench
+
+int main(int argc, char** argv) {
+  return hadal::bench::run(argc > 1 ? argv[1] : "", argc > 2 ? std::atoi(argv[2]) : 0);
+}
