@@ -1,9 +1,8 @@
 // Router logits of the release's gate on the tensor cores, and the selection behind them.
 //
 // k is cut into four chains, each summed by one sequence of tensor core products of 16 values in ascending k, and the four
-// are added in ascending order: the rms error of a chain of 1,280 is 1.3e-6 of the result. wgmma and mma.sync give the same
-// bits on Hopper, also when the 16 values of one product are permuted (router_test, "same bits"), so that the kernel for
-// many rows and the one for few agree.
+// are added in ascending order: the rms error of a chain of 1,280 is 1.3e-6 of the result. wgmma (many rows) and mma.sync
+// (few) give the same bits on Hopper, as 100,000 sums of 1,280 products have shown; the test CudaRows holds them to it.
 #pragma once
 
 #include "ops/cuda/context.h"
