@@ -38,7 +38,7 @@ void run(EngineLoad& o) {
       r.max_tokens = o.max_tokens;
       r.ignore_eos = true;
       r.sampling.temperature = o.temperature;
-      r.sampling.seed = static_cast<uint64_t>(first + i);
+      r.sampling.seed = static_cast<uint64_t>(first) + static_cast<uint64_t>(i);
       std::unique_lock lock(mutex);
       ended.wait(lock, [&] { return running < o.concurrency; });
       ++running;

@@ -59,7 +59,7 @@ enum class OperatorId : uint8_t {
 
 struct Operators {
   const char* backend = nullptr;
-#define HADAL_POINTER(op, Args) void (*op)(Context&, const Args&) = nullptr;
+#define HADAL_POINTER(op, Args) void (*op)(Context&, const Args&) = nullptr;  // NOLINT(bugprone-macro-parentheses)
   HADAL_OPERATORS(HADAL_POINTER)
 #undef HADAL_POINTER
   // Makes the backend's own layout of an uploaded weight (Weight::packed) and folds scales in `fp8` numerics; null where
