@@ -1,6 +1,8 @@
 // The engine: many requests at once over one model.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -37,6 +39,22 @@ struct EngineOptions {
   static constexpr int most_drafts = 16;  // a step, of a drafter
 };
 
+// A histogram: Bounds are upper ends, inclusive; one more count is for what is above.
+template <const auto& Bounds>
+struct Counted {
+  static constexpr const auto& bounds = Bounds;
+  std::array<int64_t, Bounds.size() + 1> counts{};
+  double sum = 0;
+
+  void add(double value) {
+    ++counts[static_cast<size_t>(std::lower_bound(Bounds.begin(), Bounds.end(), value) - Bounds.begin())];
+    sum += value;
+  }
+};
+inline constexpr std::array<double, 14> kStepSeconds{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05,
+                                                     0.1,    0.2,   0.5,   1,     2,    5,    10};
+inline constexpr std::array<double, 13> kStepTokens{1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+
 struct EngineStats {
   int waiting = 0, running = 0;     // samples
   int64_t cache_tokens = 0;         // room in the pages
@@ -48,8 +66,16 @@ struct EngineStats {
   int64_t prefix_queries = 0, prefix_hits = 0;
   int64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;  // prompt tokens that were looked up, that need not be run
   int64_t snapshots = 0, snapshot_bytes = 0, evictions = 0;
-  double step_seconds = 0;   // in the model and around it, all steps
-  double model_seconds = 0;  // in the model alone
+  double step_seconds = 0;                                         // in the model and around it, all steps
+  double model_seconds = 0;                                        // in the model alone, drafting included
+  double draft_seconds = 0;                                        // in the draft module
+  double sample_seconds = 0;                                       // in the choice of tokens
+  Counted<kStepSeconds> decode_steps, prefill_steps, mixed_steps;  // only decoding, only prompts, both
+  Counted<kStepTokens> tokens_of_steps;                            // rows that went through the model
+  // Memory by tier, in bytes. The cache's pools are allocated once.
+  int64_t weight_bytes = 0, engram_bytes = 0;  // of the checkpoint: read all the time; tables of which rows are read
+  int64_t cache_bytes = 0, used_cache_bytes = 0;
+  int64_t snapshot_limit_bytes = 0;
 };
 
 class Engine {

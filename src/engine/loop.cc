@@ -50,6 +50,7 @@ Engine::Loop::Loop(const EngineOptions& o)
   stats_.drafted.assign(static_cast<size_t>(block), 0);
   stats_.accepted.assign(static_cast<size_t>(block), 0);
   stats_.cache_tokens = scheduler_.total_pages() * pools_.layout().page_tokens;
+  publish_memory();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -144,9 +145,37 @@ void Engine::Loop::publish_counts() {
   const int64_t page_tokens = pools_.layout().page_tokens;
   stats_.free_cache_tokens = scheduler_.free_pages() * page_tokens;
   stats_.unused_cache_tokens = pools_.free_pages() * page_tokens;
+  const auto slots = static_cast<int64_t>(options_.max_requests) - pools_.free_slots();
+  stats_.used_cache_bytes =
+      (pages() - pools_.free_pages()) * pools_.layout().bytes_per_page() + slots * pools_.layout().bytes_per_slot();
   stats_.snapshots = cache_.stats().snapshots;
   stats_.snapshot_bytes = static_cast<int64_t>(cache_.stats().bytes);
   stats_.evictions = cache_.stats().evictions;
+}
+
+void Engine::Loop::publish_memory() {
+  for (const SafetensorsFile& shard : checkpoint_.shards())
+    for (const TensorView& tensor : shard.tensors())
+      (tensor.name.find(".engram.embed") != std::string_view::npos ? stats_.engram_bytes : stats_.weight_bytes) +=
+          static_cast<int64_t>(tensor.bytes);
+  stats_.cache_bytes = int64_t{pages()} * pools_.layout().bytes_per_page() +
+                       int64_t{options_.max_requests} * pools_.layout().bytes_per_slot();
+  stats_.snapshot_limit_bytes = options_.prefix_cache_mib << 20;
+}
+
+void Engine::Loop::count_step(double seconds) {
+  bool decode = false, prefill = false;
+  int64_t tokens = 0;
+  for (const PlannedRows& rows : planned_) {
+    (rows.decode ? decode : prefill) = true;
+    tokens += rows.count;
+  }
+  (!prefill ? stats_.decode_steps : decode ? stats_.mixed_steps : stats_.prefill_steps).add(seconds);
+  stats_.tokens_of_steps.add(static_cast<double>(tokens));
+  stats_.step_seconds += seconds;
+  stats_.model_seconds += model_seconds_;
+  stats_.draft_seconds += draft_seconds_;
+  stats_.sample_seconds += sample_seconds_;
 }
 
 void Engine::Loop::run() {
@@ -155,19 +184,21 @@ void Engine::Loop::run() {
     admit();
     if (scheduler_.running().empty()) continue;
     const Clock::time_point start = Clock::now();
-    model_seconds_ = 0;
+    model_seconds_ = sample_seconds_ = 0;
     try {
       step();
     } catch (const std::exception& error) {
       // The state of the requests in this step is unknown; the others and the engine itself go on.
       log::error("step failed: {}", error.what());
+      draft_seconds_ = 0;
       for (const PlannedRows& rows : planned_)
         if (rows.request->state) finish(rows.request, FinishReason::error, error.what());
     }
+    {
+      const std::lock_guard lock(mutex_);
+      count_step(seconds(Clock::now() - start));
+    }
     planned_.clear();
-    const std::lock_guard lock(mutex_);
-    stats_.step_seconds += seconds(Clock::now() - start);
-    stats_.model_seconds += model_seconds_;
   }
   for (const Scheduler::List* list : {&scheduler_.waiting(), &scheduler_.running()})
     while (!list->empty()) finish(list->front(), FinishReason::cancelled);

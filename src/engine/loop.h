@@ -46,6 +46,8 @@ class Engine::Loop {
               std::vector<GeneratedToken> tokens = {});
   void emit(Submission& submission, const Event& event);
   void publish_counts();  // with mutex_ held
+  void publish_memory();  // what does not change
+  void count_step(double seconds);  // with mutex_ held; reads planned_
 
   // ---- one step (step.cc)
   struct Chosen : Verified {
@@ -79,6 +81,7 @@ class Engine::Loop {
   int draft_choice_ = 0;              // of the guard, for the drafts of the next step
   double model_seconds_ = 0;          // of the step that runs: the model's own part, drafting included
   double draft_seconds_ = 0;          // that they took
+  double sample_seconds_ = 0;         // of the step that runs: the choice of tokens
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;

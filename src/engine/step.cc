@@ -30,6 +30,7 @@ void Engine::Loop::step() {
   if (!logits.empty()) context_->download(logits.data(), result.logits.data, logits.size() * sizeof(float));
   model_seconds_ = seconds(Clock::now() - model_start);
 
+  const Clock::time_point sample_start = Clock::now();
   const auto vocab = static_cast<size_t>(config().vocab_size);
   std::vector<int32_t> accepted;
   std::vector<Chosen> chosen(planned_.size());
@@ -44,6 +45,7 @@ void Engine::Loop::step() {
     accepted.push_back(planned_[s].decode ? chosen[s].rows : static_cast<int32_t>(planned_[s].count));
     if (!planned_[s].decode) prompt_tokens += planned_[s].count;
   }
+  sample_seconds_ = seconds(Clock::now() - sample_start);
   keep_prompts(plan, result);
   model_.commit(plan, result, accepted);
   keep_branches();
