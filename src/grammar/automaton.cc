@@ -283,10 +283,13 @@ Automaton::Id Automaton::import(const Automaton& from, Id state) {
 void Automaton::walk(const Trie& trie, Id from, Mask& mask) {
   path_.resize(static_cast<std::size_t>(trie.depth) + 1);
   path_[0] = from;
-  const std::size_t last = trie.nodes.size() - 1;
+  const std::size_t last = trie.nodes.size() - 1, limit = states_.size() + kMaxNewStates;
   for (std::size_t i = 0; i < last;) {
     const TrieNode& node = trie.nodes[i];
     const Id to = step(path_[node.depth - 1], node.byte);
+    if (states_.size() > limit)
+      fail(ErrorKind::invalid_argument,
+           "the schema can be read in too many ways at once here; make its patterns less ambiguous");
     if (to == kDead) {
       i = node.next;
       continue;

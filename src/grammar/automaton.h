@@ -46,7 +46,8 @@ class Automaton {
   bool name_pending(Id state) const { return states_[state].pending; }
   Id settle(Id state, std::string_view name);
 
-  // Tokens that may come next. Valid until the next call.
+  // Tokens that may come next. Valid until the next call. Throws Error(invalid_argument) when that takes more new states than
+  // the engine's thread can be held up for.
   const Mask& mask(Id state);
 
   // Kept small: past its limits, users move on to a fresh automaton.
@@ -57,6 +58,7 @@ class Automaton {
 
  private:
   static constexpr std::size_t kMaxStates = 10'000;
+  static constexpr std::size_t kMaxNewStates = 3'000;  // of one mask: about 10 ms
   static constexpr std::size_t kMaxMaskBytes = 4 << 20;
   static constexpr Id kUnknown = -2;
 

@@ -31,7 +31,9 @@ class Grammar {
   Grammar(std::shared_ptr<const Machine> machine, std::shared_ptr<const Vocabulary> vocabulary)
       : machine_(std::move(machine)),
         vocabulary_(std::move(vocabulary)),
-        current_(std::make_shared<Automaton>(machine_, vocabulary_)) {}
+        current_(std::make_shared<Automaton>(machine_, vocabulary_)) {
+    current_->mask(current_->start());  // here, not on the engine's thread
+  }
 
   std::shared_ptr<Automaton> current() {
     const std::lock_guard lock(mutex_);
@@ -226,18 +228,19 @@ std::shared_ptr<const Constraint> Grammars::json_schema(const text::Json& schema
   }));
 }
 
-std::shared_ptr<const Constraint> Grammars::tool_calls(const std::vector<Tool>& tools, const ToolChoice& choice) {
+std::shared_ptr<const Constraint> Grammars::tool_calls(const std::vector<Tool>& tools, const ToolChoice& choice,
+                                                       const text::Json* answer) {
   if (vocabulary_->controls().dsml < 0)
     fail(ErrorKind::unsupported, "this tokenizer has no control token {}; tool calls need it", text::v41::dsml);
   text::Json::Array all;
   for (const Tool& tool : tools) all.push_back(text::Json(text::Json::Array{tool.name, tool.parameters, tool.enforce}));
-  const text::Json key(
-      text::Json::Array{text::Json(all), static_cast<int>(choice.kind), choice.name, choice.parallel, choice.opened});
+  const text::Json key(text::Json::Array{text::Json(all), static_cast<int>(choice.kind), choice.name, choice.parallel,
+                                         choice.opened, answer ? *answer : text::Json()});
   const std::string text = key.dump();
   check_text("the list of tools is", text);
   return std::make_shared<GrammarConstraint>(cache_->get("tools " + text, [&] {
     auto machine = std::make_shared<Machine>();
-    write_tool_calls(*machine, tools, choice);
+    write_tool_calls(*machine, tools, choice, answer);
     if (!machine->finish())
       fail(ErrorKind::invalid_argument,
            "no call satisfies the schemas of the tools: a required parameter has no possible value");

@@ -34,7 +34,8 @@ class Grammars {
   std::shared_ptr<const Constraint> json_schema_text(std::string_view schema);  // also when it is not JSON
 
   // tools.h. Throws Error(unsupported) when the vocabulary has no token for the markup.
-  std::shared_ptr<const Constraint> tool_calls(const std::vector<Tool>& tools, const ToolChoice& choice);
+  std::shared_ptr<const Constraint> tool_calls(const std::vector<Tool>& tools, const ToolChoice& choice,
+                                               const text::Json* answer = nullptr);
 
   // Any text up to the end-of-thinking token, then `answer`. For a prompt that ends inside the reasoning. Throws
   // Error(unsupported) when the vocabulary has no such token.

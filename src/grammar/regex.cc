@@ -1,9 +1,10 @@
+// Reads patterns.
 #include "grammar/regex.h"
 
-#include <memory>
 #include <optional>
 
 #include "base/error.h"
+#include "grammar/regex_tree.h"
 #include "text/unicode.h"
 
 namespace hadal::grammar {
@@ -11,14 +12,8 @@ namespace {
 
 constexpr int kMaxNesting = 100;
 constexpr int kMaxRepeat = 10'000;
-constexpr std::size_t kMaxPatternStates = 5'000;
 
-struct Node {
-  enum Kind { characters, sequence, alternatives, repeat } kind = sequence;
-  CharacterSet set;
-  std::vector<Node> parts;  // of repeat: one
-  int min = 0, max = -1;    // max -1: no limit
-};
+using Node = PatternNode;
 
 bool is_digit(std::uint32_t c) { return c >= '0' && c <= '9'; }
 int hex_value(std::uint32_t c) {
@@ -289,63 +284,8 @@ class Parser {
   std::size_t at_ = 0;
 };
 
-class Writer {
- public:
-  Writer(Machine& machine, CharacterRules& characters, Spelling spelling, std::string_view pattern)
-      : machine_(machine), characters_(characters), spelling_(spelling), pattern_(pattern), before_(machine.size()) {}
-
-  void write(const Node& node, StateId from, StateId to) {
-    if (machine_.size() - before_ > kMaxPatternStates)
-      fail(ErrorKind::invalid_argument, "pattern \"{}\" takes more than {} states; repeat less", pattern_,
-           kMaxPatternStates);
-    switch (node.kind) {
-      case Node::characters: return characters_.one_of(from, node.set, spelling_, to);
-      case Node::sequence:
-        for (const Node& part : node.parts) {
-          const StateId next = machine_.state();
-          write(part, from, next);
-          from = next;
-        }
-        return machine_.epsilon(from, to);
-      case Node::alternatives:
-        for (const Node& part : node.parts) write(part, from, to);
-        return;
-      case Node::repeat: break;
-    }
-    const Node& part = node.parts[0];
-    for (int i = 0; i < node.min; ++i) {
-      const StateId next = machine_.state();
-      write(part, from, next);
-      from = next;
-    }
-    for (int i = node.min; i < node.max; ++i) {
-      const StateId next = machine_.state();
-      machine_.epsilon(from, to);
-      write(part, from, next);
-      from = next;
-    }
-    if (node.max < 0) {
-      const StateId loop = machine_.state();
-      machine_.epsilon(from, loop);
-      write(part, loop, loop);
-      from = loop;
-    }
-    machine_.epsilon(from, to);
-  }
-
- private:
-  Machine& machine_;
-  CharacterRules& characters_;
-  Spelling spelling_;
-  std::string_view pattern_;
-  std::size_t before_;
-};
-
 }  // namespace
 
-void write_pattern(Machine& machine, CharacterRules& characters, std::string_view pattern, Spelling spelling,
-                   StateId from, StateId to) {
-  Writer(machine, characters, spelling, pattern).write(Parser(pattern).parse(), from, to);
-}
+PatternNode parse_pattern(std::string_view pattern) { return Parser(pattern).parse(); }
 
 }  // namespace hadal::grammar

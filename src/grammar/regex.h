@@ -17,7 +17,7 @@ namespace hadal::grammar {
 // the same here; ^ at the beginning and $ at the end of the pattern or of one of its outermost alternatives.
 //
 // Throws Error(invalid_argument) that says what stands where, for anything else: look-around, back references, word
-// boundaries, Unicode properties, anchors elsewhere.
+// boundaries, Unicode properties, anchors elsewhere; and for a pattern whose deterministic automaton is too large.
 void write_pattern(Machine& machine, CharacterRules& characters, std::string_view pattern, Spelling spelling,
                    StateId from, StateId to);
 

@@ -85,14 +85,21 @@ void SchemaRules::write(const Json& schema, const std::string& path, Form form, 
       refuse(path, "enum", "must be a list of values");
     const Json::Array all = values ? *values->as_array() : Json::Array{*constant};
     bool fits = false;
+    std::vector<std::string> texts;
     for (const Json& value : all) {
       const std::string type = type_name(value);
       if (!types.count(type) && !(type == "integer" && types.count("number"))) continue;
       fits = true;
-      write_literal(value, fmt::format("{}/{}", path, keyword), form, from, to);
+      if (value.as_string() && form != Form::no_string)
+        texts.push_back(form == Form::unquoted ? *value.as_string()
+                                               : '"' + spelled(*value.as_string(), Spelling::json) + '"');
+      else
+        write_literal(value, fmt::format("{}/{}", path, keyword), form, from, to);
     }
     if (!fits) refuse(path, keyword, "has no value of the schema's type");
-    return;
+    std::sort(texts.begin(), texts.end());
+    texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+    return write_texts(texts, 0, from, to);
   }
   if (types.size() == kTypes.size() && !has_assertions(schema)) return machine_.call(from, any(form), to);
   for (const std::string& type : types) {
@@ -267,6 +274,25 @@ void SchemaRules::write_type(const std::string& type, const Json& schema, const 
   if (type == "string") return write_string(schema, path, form, from, to);
   if (type == "array") return write_array(schema, path, from, to);
   write_object(members(schema, path), from, to);
+}
+
+void SchemaRules::write_texts(std::span<const std::string> sorted, std::size_t at, StateId from, StateId to) {
+  if (sorted.empty()) return;
+  const std::string &first = sorted.front(), &last = sorted.back();
+  std::size_t end = at;
+  while (end < first.size() && end < last.size() && first[end] == last[end]) ++end;
+  from = machine_.literal(from, std::string_view(first).substr(at, end - at));
+  if (end == first.size()) {
+    machine_.epsilon(from, to);
+    sorted = sorted.subspan(1);
+  }
+  while (!sorted.empty()) {
+    const char next = sorted.front()[end];
+    const auto other = std::find_if(sorted.begin(), sorted.end(), [&](const std::string& s) { return s[end] != next; });
+    const auto same = static_cast<std::size_t>(other - sorted.begin());
+    write_texts(sorted.first(same), end, from, to);
+    sorted = sorted.subspan(same);
+  }
 }
 
 void SchemaRules::write_literal(const Json& value, const std::string& path, Form form, StateId from, StateId to) {

@@ -94,7 +94,7 @@ void parameters(Machine& m, SchemaRules& rules, const SchemaRules::Members& memb
 
 }  // namespace
 
-void write_tool_calls(Machine& m, const std::vector<Tool>& tools, const ToolChoice& choice) {
+void write_tool_calls(Machine& m, const std::vector<Tool>& tools, const ToolChoice& choice, const text::Json* answer) {
   const RuleId root = m.rule();
   const StateId start = m.rule_at(root).start, done = m.state(), end = m.state();
   m.edge(done, kEnd, kEnd, end);
@@ -132,7 +132,7 @@ void write_tool_calls(Machine& m, const std::vector<Tool>& tools, const ToolChoi
   constexpr std::string_view kOpen = "<｜DSML｜ calls>\n";
   if (choice.opened) {
     m.epsilon(start, before);
-  } else if (choice.kind == ToolChoice::automatic) {
+  } else if (choice.kind == ToolChoice::automatic && answer == nullptr) {
     CharacterRules characters(m);
     const StateId text = m.state();
     m.text(start, Text::raw, characters.free_character(Text::raw), 0, Machine::kNoLimit, text);
@@ -140,6 +140,8 @@ void write_tool_calls(Machine& m, const std::vector<Tool>& tools, const ToolChoi
     m.epsilon(markup(m, text, kOpen), before);
   } else {
     m.epsilon(markup(m, start, "\n\n" + std::string(kOpen)), before);
+    if (choice.kind == ToolChoice::automatic)
+      m.call(start, SchemaRules(m, *answer).rule(*answer, "#", Form::json), done);
   }
 }
 

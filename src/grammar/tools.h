@@ -17,7 +17,7 @@ struct Tool {
 
 struct ToolChoice {
   enum Kind {
-    automatic,  // an answer, then calls or none
+    automatic,  // an answer, then calls or none; with a schema of the answer either that or calls
     required,   // calls alone, at least one
     named,      // calls of `name` alone
   } kind = automatic;
@@ -28,7 +28,8 @@ struct ToolChoice {
 
 // Writes rule 0: what may come behind the reasoning, end of sequence included. Parameters come in the order of the schema, each
 // once. Throws Error(invalid_argument) for a schema that cannot be enforced, names that the markup cannot hold, and an unknown
-// tool in `choice`.
-void write_tool_calls(Machine& machine, const std::vector<Tool>& tools, const ToolChoice& choice);
+// tool in `choice`. `answer`: the JSON schema of an answer without calls, where the choice allows one; nullptr: any text.
+void write_tool_calls(Machine& machine, const std::vector<Tool>& tools, const ToolChoice& choice,
+                      const text::Json* answer = nullptr);
 
 }  // namespace hadal::grammar

@@ -196,6 +196,36 @@ TEST(ToolCalls, WalksAreCallsThatFit) {
   }
 }
 
+TEST(ToolCalls, AnswerOfASchemaOrCalls) {
+  Grammars grammars(small_vocabulary());
+  const Json schema = Json::parse(R"({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})");
+  const std::vector<Tool> tools = {{"now", Json()}};
+  const auto either = grammars.tool_calls(tools, {}, &schema);
+  const std::string call = "\n\n<\x01 calls>\n<\x01 invoke name=\"now\">\n\n</\x01 invoke>\n</\x01 calls>";
+  EXPECT_TRUE(takes(*either, R"({"a": 5})"));
+  EXPECT_TRUE(takes(*either, as_bytes(call, true)));
+  for (const std::string& text :
+       {std::string(), std::string("Hello"), std::string(R"({"b": 5})"), R"({"a": 5})" + call})
+    EXPECT_FALSE(takes(*either, as_bytes(text, true))) << text;
+  // Where a call is asked for there is no answer.
+  const auto must = grammars.tool_calls(tools, {ToolChoice::required, "", true, false}, &schema);
+  EXPECT_FALSE(begins(*must, "{"));
+  EXPECT_TRUE(takes(*must, as_bytes(call, true)));
+  Random random(3);
+  int answers = 0;
+  for (int i = 0; i < 60; ++i) {
+    const std::vector<std::int32_t> tokens = random_walk(random, *either, 30, i % 20 == 0);
+    const Parsed parsed = parse(tokens, false);
+    answers += parsed.calls.empty();
+    if (!parsed.calls.empty()) continue;
+    const auto value = Json::try_parse(parsed.content);
+    ASSERT_TRUE(value) << parsed.content;
+    EXPECT_TRUE(is_valid(schema, schema, *value)) << parsed.content;
+  }
+  EXPECT_GT(answers, 5);
+  EXPECT_LT(answers, 55);
+}
+
 TEST(ToolCalls, Errors) {
   const auto fails = [](const std::vector<Tool>& tools, const ToolChoice& choice, const char* message) {
     expect_error(ErrorKind::invalid_argument, message, [&] { calls(choice, tools); });

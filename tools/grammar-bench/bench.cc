@@ -143,6 +143,19 @@ int main(int argc, char** argv) {
           "\"" + words);
   measure("string, pattern ^.*$ (no shortcut)", vocabulary, ids, schema(R"({"type": "string", "pattern": "^.*$"})"),
           "\"" + words);
+  // What somebody may send who means no good.
+  measure("string, pattern ^(.?){1500}$", vocabulary, ids, schema(R"({"type": "string", "pattern": "^(.?){1500}$"})"),
+          "\"" + words);
+  measure("string, pattern ^.*[a-m].{5}$", vocabulary, ids, schema(R"({"type": "string", "pattern": "^.*[a-m].{5}$"})"),
+          "\"" + words);
+  text::Json::Array names;
+  for (int i = 0; i < 10'000; ++i) names.emplace_back("name " + std::to_string(i * 7919));
+  measure(
+      "enum of 10,000 names", vocabulary, ids,
+      [&](grammar::Grammars& g) {
+        return g.json_schema(text::Json::Object{{"enum", text::Json(names)}});
+      },
+      "\"name 7919");
   measure(
       "object with five members", vocabulary, ids,
       schema(
