@@ -1,4 +1,4 @@
-// The output side of one HTTP request; only for http_server.cc.
+// The output side of one HTTP request; only for the files of the server.
 #pragma once
 
 #include <atomic>
