@@ -27,6 +27,16 @@ def add(a, b):
 It adds with `a + b`, nothing more. <img src=x onerror="document.title='broken'"> 中文 😀"""
 
 
+LISTS = """## Plan
+1. **First** this
+2. then `that`
+   with more of it
+
+- a
+- b * c
+and text, **not** bold: ** 5 **"""
+
+
 class Mock(ThreadingHTTPServer):
     daemon_threads = True
 
@@ -128,6 +138,10 @@ class Handler(BaseHTTPRequestHandler):
             self.delta({}, "tool_calls")
         elif last["role"] == "tool":
             self.delta({"content": "It is " + " and ".join(m["content"] for m in body["messages"] if m["role"] == "tool") + "."})
+            self.delta({}, "stop")
+        elif "lists" in text:
+            for i in range(0, len(LISTS), 3):
+                self.delta({"content": LISTS[i:i + 3]})
             self.delta({}, "stop")
         elif "long" in text:
             self.delta({"content": "\n\n".join(f"Paragraph {i}. " + "words " * 40 for i in range(40))})

@@ -119,6 +119,31 @@ def test_regenerates(page, mock):
     assert mock.requests[0]["messages"] == mock.requests[1]["messages"]
 
 
+def test_shows_lists_and_bold_text(page, shots):
+    send(page, "lists")
+    finished(page)
+    text = page.locator("article.assistant .text")
+    expect(text.locator("p.heading strong")).to_have_text("Plan")
+    expect(text.locator("ol > li")).to_have_text(["First this", "then that\nwith more of it"])
+    expect(text.locator("ul > li")).to_have_text(["a", "b * c"])
+    expect(text.locator("p").last).to_have_text("and text, not bold: ** 5 **")
+    expect(text.locator("li strong, p:not(.heading) strong")).to_have_text(["First", "not"])
+    page.screenshot(path=shots / "lists.png")
+
+
+def test_a_new_chat_can_be_taken_back(page):
+    send(page, "hello")
+    finished(page)
+    shown = page.locator("#log").inner_text()
+    page.get_by_role("button", name="New chat").click()
+    expect(page.locator("article")).to_have_count(0)
+    page.keyboard.press("Shift+Tab")  # from the message field
+    expect(page.get_by_role("button", name="Bring the last conversation back")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("article")).to_have_count(2)
+    assert page.locator("#log").inner_text() == shown
+
+
 def test_folds_the_reasoning(page, mock, shots):
     page.get_by_role("button", name="Settings", exact=True).click()
     page.get_by_label("Think before answering").check()

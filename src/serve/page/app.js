@@ -58,17 +58,16 @@
     if (event.key === "Escape") { event.stopPropagation(); openSettings(false); }
   });
 
-  const themes = { auto: ["Auto", "as the system"], light: ["Light", "light"], dark: ["Dark", "dark"] };
+  const themes = ["auto", "light", "dark"];
   let theme = load(localStorage, THEME, "auto");
   const showTheme = () => {
-    if (!themes[theme]) theme = "auto";
+    if (!themes.includes(theme)) theme = "auto";
     if (theme === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme;
-    $("theme").textContent = themes[theme][0];
-    $("theme").setAttribute("aria-label", `Colours: ${themes[theme][1]}`);
+    $("theme").replaceChildren(element("span", { className: "wide", textContent: "Colours: " }), theme);
   };
   $("theme").addEventListener("click", () => {
-    theme = { auto: "light", light: "dark", dark: "auto" }[theme];
+    theme = themes[(themes.indexOf(theme) + 1) % themes.length];
     save(localStorage, THEME, theme);
     showTheme();
   });
@@ -85,11 +84,35 @@
   $("dismiss").addEventListener("click", () => { fail(""); $("input").focus(); });
 
   // ---- drawing -------------------------------------------------------------------------------------------------------
-  // Fenced code and inline code; everything else is text as it came.
-  const drawInline = (text) => {
-    const parts = text.split(/(`[^`\n]+`)/);
-    return parts.filter(Boolean).map((part) => part.length > 2 && part[0] === "`" && part.endsWith("`")
-      ? element("code", { textContent: part.slice(1, -1) }) : document.createTextNode(part));
+  // Fenced and inline code, bold text, headings and lists; everything else is text as it came.
+  const drawInline = (text) => text.split(/(`[^`\n]+`|\*\*[^\s*](?:[^*\n]*[^\s*])?\*\*)/).filter(Boolean).map((part) => {
+    if (part.length > 2 && part[0] === "`" && part.endsWith("`")) return element("code", { textContent: part.slice(1, -1) });
+    if (part.length > 4 && part.startsWith("**") && part.endsWith("**")) return element("strong", { textContent: part.slice(2, -2) });
+    return document.createTextNode(part);
+  });
+  const listItem = /^(?:[-*•]|(\d{1,9})[.)]) +/;
+  // The lines of a paragraph: lists where lines begin as items do, text between.
+  const drawParagraph = (text) => {
+    const blocks = [];
+    for (const line of text.split("\n")) {
+      const item = listItem.exec(line), last = blocks.at(-1);
+      const tag = item ? (item[1] ? "ol" : "ul") : "p";
+      const content = drawInline(item ? line.slice(item[0].length) : line);
+      if (/^#{1,6} /.test(line)) {
+        blocks.push(element("p", { className: "heading" }, element("strong", {}, line.replace(/^#+ /, ""))));
+      } else if (item) {
+        const list = last?.localName === tag ? last : element(tag, tag === "ol" ? { start: Number(item[1]) } : {});
+        if (list !== last) blocks.push(list);
+        list.append(element("li", {}, ...content));
+      } else if (last && last.localName !== "p" && /^\s+\S/.test(line)) {
+        last.lastChild.append("\n", ...drawInline(line.trimStart()));  // of the item above
+      } else if (last?.localName === "p" && last.className !== "heading") {
+        last.append("\n", ...content);
+      } else {
+        blocks.push(element("p", {}, ...content));
+      }
+    }
+    return blocks;
   };
   const drawText = (into, text) => {
     into.replaceChildren();
@@ -98,7 +121,7 @@
       if (fence && part.startsWith("```")) {
         into.append(element("pre", { tabIndex: 0 }, element("code", { textContent: fence[2].replace(/\n$/, "") })));
       } else if (part.trim()) {
-        for (const paragraph of part.replace(/^\n+|\n+$/g, "").split(/\n{2,}/)) into.append(element("p", {}, ...drawInline(paragraph)));
+        for (const paragraph of part.replace(/^\n+|\n+$/g, "").split(/\n{2,}/)) into.append(...drawParagraph(paragraph));
       }
     });
   };
@@ -183,11 +206,13 @@
     if (figures) foot.append(element("span", { textContent: figures }));
   };
 
+  let cleared = null;  // the conversation that "New chat" took away
   const atEnd = () => $("scroll").scrollHeight - $("scroll").scrollTop - $("scroll").clientHeight < 60;
   const toEnd = () => { $("scroll").scrollTop = $("scroll").scrollHeight; };
   const drawAll = () => {
     $("log").replaceChildren(...messages.map((m) => makeArticle(m).article));
     $("empty").hidden = messages.length > 0;
+    $("undo").hidden = !cleared;
     toEnd();
   };
 
@@ -415,7 +440,16 @@
   });
   $("stop").addEventListener("click", stop);
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") stop(); });
+  $("undo").addEventListener("click", () => {
+    messages = cleared;
+    cleared = null;
+    keep();
+    drawAll();
+    say("The last conversation is back.");
+    $("input").focus();
+  });
   $("clear").addEventListener("click", () => {
+    if (messages.length) cleared = messages;
     messages = [];
     keep();
     fail("");
