@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "bench_load.h"
+#include "engine/generation.h"
 #include "hadal/engine.h"
 #include "model_options.h"
 #include "text/prompt_v41.h"
@@ -15,11 +16,13 @@ namespace {
 struct EngineLoad : LoadOptions {
   ModelOptions model;
   EngineOptions engine;
+  std::string speculate = "off";
 };
 
 void run(EngineLoad& o) {
   o.model.give(o.engine);
   o.engine.max_requests = o.concurrency;
+  o.engine.speculate = parse_speculate(o.speculate);
   const text::Tokenizer tokenizer = text::Tokenizer::load(o.engine.model);
   Engine engine(o.engine);
 
@@ -73,6 +76,8 @@ void add_bench_engine(CLI::App& bench) {
       bench.add_subcommand("engine", "The load of bench serve without a server between: what the engine alone does");
   o->model.add_to(*c, false);
   o->LoadOptions::add_to(*c);
+  c->add_option("--speculate", o->speculate, "Drafts that a step verifies: off, auto, or a number; as hadal serve")
+      ->capture_default_str();
   c->callback([o] { run(*o); });
 }
 
