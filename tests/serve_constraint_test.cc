@@ -65,6 +65,33 @@ TEST(ServeConstraint, JsonSchema) {
   }
 }
 
+TEST(ServeConstraint, AnswerOfAFormatOrCalls) {
+  const std::string schema =
+      R"("response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "properties": {"a": {"enum": ["yes", "no"]}}, "required": ["a"]}}})";
+  int answers = 0, calls = 0;
+  for (const char* question : {"Tell me a story.", "What is the weather in Oslo?", "What is 3 plus 4?"})
+    for (const char* choice : {"\"auto\"", "\"required\"", "\"none\""}) {
+      const Json body = parse_body(shared_server().post(
+          "/v1/chat/completions", ask(question, fmt::format(R"({}, "tools": {}, "tool_choice": {}, "temperature": 1)",
+                                                            schema, kTools, choice))));
+      const Json& message = at(body, "choices", 0, "message");
+      const std::string finish = text_at(body, "choices", 0, "finish_reason");
+      if (finish == "length") continue;
+      if (finish == "tool_calls") {
+        ++calls;
+        EXPECT_NE(std::string_view(choice), "\"none\"");
+        Json::parse_strict(text_at(message, "tool_calls", 0, "function", "arguments"));
+      } else {
+        ++answers;
+        EXPECT_NE(std::string_view(choice), "\"required\"");
+        const Json value = Json::parse_strict(text_at(message, "content"));
+        EXPECT_TRUE(text_at(value, "a") == "yes" || text_at(value, "a") == "no") << value.dump();
+      }
+    }
+  EXPECT_GT(answers, 0);
+  EXPECT_GT(calls, 0);
+}
+
 TEST(ServeConstraint, WhatCannotBeEnforcedIsRefused) {
   const auto refused = [](const std::string& fields, const char* message) {
     const HttpClient::Answer answer = shared_server().post("/v1/chat/completions", ask("x", fields));
@@ -76,8 +103,6 @@ TEST(ServeConstraint, WhatCannotBeEnforcedIsRefused) {
       "dependentSchemas");
   refused(R"("response_format": {"type": "json_schema"})", "response_format.json_schema is missing");
   refused(R"("response_format": {"type": "xml"})", "response_format.type is");
-  refused(R"("response_format": {"type": "json_object"}, "tools": )" + std::string(kTools),
-          "tools and a response format together");
   refused(R"("response_format": {"type": "json_object"}, "ignore_eos": true)", "ignore_eos");
 }
 

@@ -195,7 +195,7 @@ TEST(ServeHttp, WhatCannotFitSaysBothNumbers) {
 
 TEST(ServeHttp, Keys) {
   ServerOptions o = test_options();
-  o.service.api_keys = {"first-key", "second"};
+  o.service.api_keys = {{"first-key"}, {"second"}};
   const TestServer s(o);
   const std::string body = R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1})";
   for (const auto& [headers, status] : {std::pair{HttpHeaders{}, 401},

@@ -176,6 +176,24 @@ TEST(ServeResponses, GoesOnFromAStoredOne) {
   EXPECT_EQ(s.get("/v1/responses/" + text_at(unstored, "id")).status, 404);
 }
 
+TEST(ServeResponses, WhatIsNotSupportedIsNamed) {
+  for (const auto& [more, message] :
+       {std::pair<std::string, const char*>{R"("background": true)", "background is not supported"},
+        {R"("include": ["message.output_text.logprobs"])", "include[0] is \"message.output_text.logprobs\""},
+        {R"("tools": [{"type": "web_search"}])", "runs no tools of its own"},
+        {R"("truncation": "middle")", "truncation is"},
+        {R"("conversation": "conv_1")", "conversation is not supported"}}) {
+    const HttpClient::Answer answer = shared_server().post("/v1/responses", R"({"input": "x", )" + more + "}");
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_NE(text_at(parse_body(answer), "error", "message").find(message), std::string::npos) << answer.body;
+  }
+  EXPECT_EQ(shared_server()
+                .post("/v1/responses",
+                      R"({"input": "x", "max_output_tokens": 1, "include": ["reasoning.encrypted_content"]})")
+                .status,
+            200);
+}
+
 TEST(ServeResponses, StoreIsBounded) {
   ResponseStore store(3, 100'000);
   for (int i = 0; i < 5; ++i) store.put(std::to_string(i), {{}, "body"});

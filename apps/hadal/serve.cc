@@ -2,11 +2,14 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <fstream>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/deepseek_v41_config.h"
 #include "commands.h"
 #include "engine/generation.h"
 #include "model_options.h"
@@ -19,7 +22,9 @@ namespace {
 struct ServeOptions {
   ModelOptions model;
   serve::ServerOptions server;
+  std::vector<std::string> keys;
   std::string key_file;
+  int64_t requests_per_minute = 0, tokens_per_minute = 0;
   int64_t max_body_mb = 64;
   double shutdown_seconds = 30;
   std::string speculate = "off";
@@ -37,16 +42,43 @@ void read_generation_config(const std::filesystem::path& model, serve::ServiceOp
       *value = std::strtod(found->as_number()->text.c_str(), nullptr);
 }
 
-void read_keys(const std::string& file, std::vector<std::string>& keys) {
+// A key in each line, and its own limits behind it: KEY requests=60 tokens=100000.
+void read_keys(const std::string& file, const serve::ApiKey& limits, std::vector<serve::ApiKey>& keys) {
   std::ifstream in(file);
   if (!in) fail(ErrorKind::io, "cannot open {}", file);
+  int number = 0;
   for (std::string line; std::getline(in, line);) {
-    while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0) line.pop_back();
-    if (!line.empty() && line[0] != '#') keys.push_back(line);
+    ++number;
+    std::istringstream words(line);
+    serve::ApiKey key = limits;
+    if (!(words >> key.key) || key.key[0] == '#') continue;
+    for (std::string word; words >> word;) {
+      const size_t sign = word.find('=');
+      const std::string name = word.substr(0, sign), value = sign == std::string::npos ? "" : word.substr(sign + 1);
+      int64_t limit = -1;
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), limit);
+      const bool known = name == "requests" || name == "tokens";
+      if (!known || error != std::errc() || end != value.data() + value.size() || limit < 0)
+        fail(ErrorKind::invalid_argument, "{}, line {}: '{}', expected requests=N or tokens=N behind the key", file,
+             number, word);
+      (name == "requests" ? key.requests_per_minute : key.tokens_per_minute) = limit;
+    }
+    keys.push_back(std::move(key));
   }
 }
 
+// What the engine would refuse only when the model is loaded, and the server already listens.
+void check_engine_options(const EngineOptions& o) {
+  parse_prefill_mode(o.prefill);
+  const V41Config config = V41Config::load(o.model / "config.json");
+  const int most = config.draft_stages() > 0 ? config.dspark_block_size : 0;
+  if (o.speculate > most)
+    fail(ErrorKind::invalid_argument, "--speculate is {}, the model drafts {} tokens a step", o.speculate, most);
+}
+
 void run(ServeOptions& o) {
+  // A server's log is read long after.
+  log::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l: %v");
   serve::ServerOptions& s = o.server;
   o.model.give(s.engine);
   s.engine.speculate = parse_speculate(o.speculate);
@@ -55,7 +87,16 @@ void run(ServeOptions& o) {
     fail(ErrorKind::io, "{} holds no config.json; give the folder of a checkpoint", s.engine.model.string());
   if (s.service.names.empty())
     s.service.names.push_back(std::filesystem::weakly_canonical(s.engine.model).filename().string());
-  if (!o.key_file.empty()) read_keys(o.key_file, s.service.api_keys);
+  const serve::ApiKey limits{{}, o.requests_per_minute, o.tokens_per_minute};
+  for (const std::string& key : o.keys) {
+    s.service.api_keys.push_back(limits);
+    s.service.api_keys.back().key = key;
+  }
+  if (!o.key_file.empty()) read_keys(o.key_file, limits, s.service.api_keys);
+  if (s.service.api_keys.empty() && (o.requests_per_minute > 0 || o.tokens_per_minute > 0))
+    fail(ErrorKind::invalid_argument,
+         "--requests-per-minute and --tokens-per-minute limit keys; give --api-key or --api-key-file");
+  check_engine_options(s.engine);
   read_generation_config(s.engine.model, s.service);
   s.service.log_requests = !o.quiet;
   s.http.max_body_bytes = static_cast<size_t>(o.max_body_mb) << 20;
@@ -76,10 +117,14 @@ void run(ServeOptions& o) {
   log::info("listening on {}://{}:{}, loading {}", s.http.certificate_file.empty() ? "http" : "https", s.http.host,
             server.port(), s.engine.model.string());
   server.load();
-  log::info("ready: model {}, backend {}, {} requests at once, context {} tokens, cache {} tokens, {} connections, {}",
-            fmt::join(s.service.names, ", "), s.engine.backend, s.engine.max_requests,
-            server.engine()->context_length(), server.engine()->stats().cache_tokens, s.http.max_connections,
-            s.service.api_keys.empty() ? "no API key" : fmt::format("{} API keys", s.service.api_keys.size()));
+  log::info(
+      "ready: model {}, backend {}, {} requests at once, {} may wait, context {} tokens, cache {} tokens, {} "
+      "connections, {}",
+      fmt::join(s.service.names, ", "), s.engine.backend, s.engine.max_requests, s.engine.max_waiting,
+      server.engine()->context_length(), server.engine()->stats().cache_tokens, s.http.max_connections,
+      s.service.api_keys.empty() ? "no API key" : fmt::format("{} API keys", s.service.api_keys.size()));
+  log::info("prefill {}, speculate {}, prefix cache {}, steps of {} tokens", s.engine.prefill, o.speculate,
+            s.engine.prefix_cache ? fmt::format("{} MiB", s.engine.prefix_cache_mib) : "off", s.engine.step_tokens);
 
   int signal = 0;
   sigwait(&signals, &signal);
@@ -111,10 +156,19 @@ void add_serve(CLI::App& app) {
                 "Name of the model; several may be given, answers carry the first (default: the folder's name)")
       ->expected(1)
       ->take_all();
-  c->add_option("--api-key", s.service.api_keys, "Key that clients must send; may be given several times")
+  c->add_option("--api-key", o->keys, "Key that clients must send; may be given several times")
       ->expected(1)
       ->take_all();
-  c->add_option("--api-key-file", o->key_file, "File with a key in each line");
+  c->add_option("--api-key-file", o->key_file,
+                "File with a key in each line, and perhaps its own limits: KEY requests=60 tokens=100000");
+  c->add_option("--requests-per-minute", o->requests_per_minute,
+                "Most requests of one key; more get status 429; 0 = any")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->capture_default_str();
+  c->add_option("--tokens-per-minute", o->tokens_per_minute,
+                "Most tokens of one key, of prompts and answers; more get status 429; 0 = any")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
   c->add_option("--allowed-origins", s.service.allowed_origins,
                 "Origin of web pages that may ask (CORS); may be given several times")
       ->expected(1)
@@ -177,6 +231,8 @@ void add_serve(CLI::App& app) {
                 "Time that running requests have when the server is told to end")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
+  c->add_option("--trace", s.service.trace_file,
+                "File for a time line of all requests (Chrome trace events, for ui.perfetto.dev)");
   c->add_flag("--disable-log-requests", o->quiet, "No line in the log for each request");
   c->callback([o] { run(*o); });
 }

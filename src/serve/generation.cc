@@ -26,6 +26,8 @@ Generation::Generation(const std::shared_ptr<Engine>& engine, const text::Tokeni
       log_(log),
       request_id_(std::move(plan.request_id)),
       endpoint_(std::move(plan.endpoint)),
+      charge_(std::move(plan.charge)),
+      trace_(std::move(plan.trace)),
       exchange_(std::move(exchange)),
       sink_(std::move(sink)) {
   for (const Request& r : plan.requests) {
@@ -74,6 +76,7 @@ void Generation::on_event(size_t part_index, const Event& event, Clock::time_poi
   if (!event.tokens.empty()) {
     if (c.last) metrics_.inter_token.observe(seconds(at - *c.last));
     c.last = at;
+    if (trace_) traced_.steps.push_back({choice, at, static_cast<int64_t>(event.tokens.size())});
     if (!aborted_ && !c.ended) take_tokens(part, choice, event);
   }
   if (event.finished) last_event(part, event, choice);
@@ -125,8 +128,13 @@ void Generation::last_event(Part& part, const Event& event, int choice) {
     metrics_.recomputed_tokens += u.recomputed_tokens;
     metrics_.prompt_tokens.observe(static_cast<double>(u.prompt_tokens));
     metrics_.queue.observe(u.queue_seconds);
-    if (first_token_seconds_ == 0) first_token_seconds_ = u.first_token_seconds;
+    if (first_token_seconds_ == 0) {
+      queue_seconds_ = u.queue_seconds;
+      first_token_seconds_ = u.first_token_seconds;
+    }
+    if (charge_) charge_->use(u.prompt_tokens);
   }
+  if (charge_) charge_->use(c.text.tokens());
   totals_.drafted += u.drafted_tokens;
   totals_.accepted += u.accepted_drafts;
   metrics_.generation_tokens.observe(static_cast<double>(u.generated_tokens));
@@ -158,13 +166,34 @@ void Generation::last_event(Part& part, const Event& event, int choice) {
   }
   --part.running;
   if (--running_ > 0) return;
+  charge_.reset();  // before the client knows that it may ask again
   if (!aborted_ && !failed_) sink_->finish(totals_);
+  report();
+}
+
+void Generation::report() {
+  const Clock::time_point now = Clock::now();
   if (log_)
     log::info(
-        "request={} endpoint={} outcome={} prompt_tokens={} cached_tokens={} tokens={} first_token_s={:.4f} "
-        "total_s={:.4f}",
-        request_id_, endpoint_, outcome_, totals_.prompt_tokens, totals_.cached_tokens, totals_.tokens,
-        first_token_seconds_, seconds(Clock::now() - start_));
+        "request={} endpoint={} outcome={} prompt_tokens={} cached_tokens={} tokens={} queue_s={:.4f} "
+        "first_token_s={:.4f} total_s={:.4f}",
+        request_id_, endpoint_, outcome_, totals_.prompt_tokens, totals_.cached_tokens, totals_.tokens, queue_seconds_,
+        first_token_seconds_, seconds(now - start_));
+  if (!trace_) return;
+  traced_.id = request_id_;
+  traced_.endpoint = endpoint_;
+  traced_.outcome = outcome_;
+  traced_.choices = static_cast<int>(choices_.size());
+  traced_.start = start_;
+  traced_.end = now;
+  traced_.queue_seconds = queue_seconds_;
+  traced_.first_token_seconds = first_token_seconds_;
+  traced_.prompt_tokens = totals_.prompt_tokens;
+  traced_.cached_tokens = totals_.cached_tokens;
+  traced_.tokens = totals_.tokens;
+  traced_.drafted = totals_.drafted;
+  traced_.accepted = totals_.accepted;
+  trace_->write(traced_);
 }
 
 void Generation::abort() {

@@ -11,9 +11,11 @@
 
 #include "hadal/engine.h"
 #include "serve/api_error.h"
+#include "serve/api_keys.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
 #include "serve/text_stream.h"
+#include "serve/trace.h"
 
 namespace hadal::serve {
 
@@ -50,7 +52,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   struct Plan {
     std::vector<Request> requests;  // choices are numbered request by request
     TextOptions text;
-    std::string request_id, endpoint;  // for the log
+    std::string request_id, endpoint;       // for the log and the trace
+    std::unique_ptr<Quota::Charge> charge;  // nullptr: the key has no quota
+    std::shared_ptr<Trace> trace;           // nullptr: none
   };
 
   // Hands the requests to the engine. Throws what Engine::submit throws; then the sink was not called. When the engine is
@@ -83,11 +87,15 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void abort();
   void cancel(const Part& part);
   void fail(const ApiError& error);
+  void report();  // to log and trace
 
   const std::weak_ptr<Engine> engine_;
   Metrics& metrics_;
   const bool log_;
   const std::string request_id_, endpoint_;
+  std::unique_ptr<Quota::Charge> charge_;
+  const std::shared_ptr<Trace> trace_;
+  Trace::Request traced_;
   const std::shared_ptr<Exchange> exchange_;
   const std::unique_ptr<AnswerSink> sink_;
   std::vector<Part> parts_;
@@ -95,7 +103,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Totals totals_;
   bool begun_ = false, aborted_ = false, failed_ = false;
   int running_ = 0;  // samples of all parts
-  double first_token_seconds_ = 0;
+  double queue_seconds_ = 0, first_token_seconds_ = 0;
   const Clock::time_point start_ = Clock::now();
   const char* outcome_ = "stop";
 };

@@ -1,8 +1,12 @@
 #include "serve/metrics.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
 
 namespace hadal::serve {
 
@@ -12,15 +16,25 @@ void Histogram::observe(double value) {
   sum_.fetch_add(value, std::memory_order_relaxed);
 }
 
-void Histogram::write(const std::string& name, const std::string& labels, std::string& out) const {
+namespace {
+
+// Lines of one histogram, without HELP and TYPE.
+template <typename Bounds, typename Counts>
+void write_histogram(const std::string& name, const std::string& labels, const Bounds& bounds, const Counts& counts,
+                     double sum, std::string& out) {
   int64_t below = 0;
-  for (size_t i = 0; i < counts_.size(); ++i) {
-    below += counts_[i].load(std::memory_order_relaxed);
-    const std::string bound = i < bounds_.size() ? fmt::format("{}", bounds_[i]) : "+Inf";
+  for (size_t i = 0; i < counts.size(); ++i) {
+    below += counts[i];
+    const std::string bound = i < bounds.size() ? fmt::format("{}", bounds[i]) : "+Inf";
     out += fmt::format("{}_bucket{{{},le=\"{}\"}} {}\n", name, labels, bound, below);
   }
-  out += fmt::format("{}_sum{{{}}} {}\n{}_count{{{}}} {}\n", name, labels, sum_.load(std::memory_order_relaxed), name,
-                     labels, below);
+  out += fmt::format("{}_sum{{{}}} {}\n{}_count{{{}}} {}\n", name, labels, sum, name, labels, below);
+}
+
+}  // namespace
+
+void Histogram::write(const std::string& name, const std::string& labels, std::string& out) const {
+  write_histogram(name, labels, bounds_, counts_, sum_.load(std::memory_order_relaxed), out);
 }
 
 namespace {
@@ -56,6 +70,11 @@ class Text {
     head(name, "histogram", help);
     h.write(name, labels_, out_);
   }
+  template <const auto& Bounds>
+  void histogram(const char* name, const Counted<Bounds>& h, const std::string& more = {}) {
+    const std::string labels = more.empty() ? labels_ : labels_ + "," + more;
+    write_histogram(name, labels, h.bounds, h.counts, h.sum, out_);
+  }
   void by_position(const char* name, const char* help, const std::vector<int64_t>& counts) {
     head(name, "counter", help);
     for (size_t i = 0; i < counts.size(); ++i) value(name, counts[i], fmt::format("position=\"{}\"", i));
@@ -65,6 +84,25 @@ class Text {
  private:
   std::string labels_, out_;
 };
+
+struct Process {
+  double cpu_seconds = 0;
+  int64_t resident_bytes = 0, descriptors = 0;
+};
+
+Process this_process() {
+  Process p;
+  timespec t{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  p.cpu_seconds = static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  p.resident_bytes = resident * ::sysconf(_SC_PAGESIZE);
+  std::error_code ignored;
+  const std::filesystem::directory_iterator open("/proc/self/fd", ignored);
+  p.descriptors = std::distance(begin(open), end(open));
+  return p;
+}
 
 int64_t sum(const std::vector<int64_t>& v) {
   int64_t total = 0;
@@ -111,32 +149,59 @@ std::string Metrics::text(const View& v) const {
   t.counter("vllm:spec_decode_num_accepted_tokens_total", "Drafted tokens that were right.", sum(e.accepted));
   t.by_position("vllm:spec_decode_num_accepted_tokens_per_pos_total",
                 "Drafted tokens that were right, by position in the draft.", e.accepted);
+  t.head("vllm:iteration_tokens_total", "histogram", "Tokens of one step.");
+  t.histogram("vllm:iteration_tokens_total", e.tokens_of_steps);
   t.head("vllm:cache_config_info", "gauge", "The cache's size, in its labels.");
   t.value("vllm:cache_config_info", 1,
           fmt::format("cache_tokens=\"{}\",max_model_len=\"{}\"", e.cache_tokens, v.context_length));
 
-  t.by_position("hadal:drafted_tokens_total", "Tokens drafted, by position in the draft.", e.drafted);
-  t.counter("hadal:recomputed_prompt_tokens_total", "Tokens of cached prefixes that ran again from a snapshot.",
+  t.by_position("hadal_drafted_tokens_total", "Tokens drafted, by position in the draft.", e.drafted);
+  t.counter("hadal_recomputed_prompt_tokens_total", "Tokens of cached prefixes that ran again from a snapshot.",
             recomputed_tokens.load());
-  t.counter("hadal:prefix_cache_lookups_total", "Requests that looked for a cached prefix.", e.prefix_queries);
-  t.counter("hadal:prefix_cache_found_total", "Requests that continued from a cached prefix.", e.prefix_hits);
-  t.gauge("hadal:prefix_cache_snapshots", "Snapshots of prefixes.", e.snapshots);
-  t.gauge("hadal:prefix_cache_snapshot_bytes", "Memory of the host that they hold.", e.snapshot_bytes);
-  t.counter("hadal:prefix_cache_evictions_total", "Snapshots that made room.", e.evictions);
-  t.gauge("hadal:cache_tokens", "Tokens that the cache holds at most.", e.cache_tokens);
-  t.gauge("hadal:cache_free_tokens", "Tokens of the cache that are free.", e.free_cache_tokens);
-  t.counter("hadal:steps_total", "Steps of the engine.", e.steps);
-  t.counter("hadal:step_seconds_total", "Time in steps.", e.step_seconds);
-  t.counter("hadal:model_seconds_total", "Time in steps inside the model.", e.model_seconds);
-  t.gauge("hadal:http_connections", "Open connections.", v.http.connections);
-  t.gauge("hadal:http_requests_in_flight", "Requests without a complete answer.", v.http.exchanges);
-  t.counter("hadal:http_connections_total", "Connections accepted.", v.http.connections_total);
-  t.counter("hadal:http_connections_refused_total", "Connections over the limit.", v.http.refused_connections);
-  t.counter("hadal:http_slow_clients_dropped_total", "Connections dropped because the client did not read.",
+  t.counter("hadal_prefix_cache_lookups_total", "Requests that looked for a cached prefix.", e.prefix_queries);
+  t.counter("hadal_prefix_cache_found_total", "Requests that continued from a cached prefix.", e.prefix_hits);
+  t.gauge("hadal_prefix_cache_snapshots", "Snapshots of prefixes.", e.snapshots);
+  t.counter("hadal_prefix_cache_evictions_total", "Snapshots that made room.", e.evictions);
+  t.gauge("hadal_cache_tokens", "Tokens that the cache holds at most.", e.cache_tokens);
+  t.gauge("hadal_cache_free_tokens", "Tokens of the cache that running requests have not reserved.",
+          e.free_cache_tokens);
+  t.gauge("hadal_cache_unused_tokens", "Tokens of the cache that nobody holds, the prefix cache included.",
+          e.unused_cache_tokens);
+  t.head("hadal_memory_bytes", "gauge", "Memory by tier: what there is of it.");
+  t.value("hadal_memory_bytes", e.weight_bytes, "tier=\"weights\"");
+  t.value("hadal_memory_bytes", e.engram_bytes, "tier=\"engram\"");
+  t.value("hadal_memory_bytes", e.cache_bytes, "tier=\"cache\"");
+  t.value("hadal_memory_bytes", e.snapshot_limit_bytes, "tier=\"snapshots\"");
+  t.head("hadal_memory_used_bytes", "gauge", "Memory by tier: what is used, for the tiers that fill up.");
+  t.value("hadal_memory_used_bytes", e.used_cache_bytes, "tier=\"cache\"");
+  t.value("hadal_memory_used_bytes", e.snapshot_bytes, "tier=\"snapshots\"");
+  t.head("hadal_step_seconds", "histogram", "Time of one step of the engine, by what was in it.");
+  t.histogram("hadal_step_seconds", e.decode_steps, "kind=\"decode\"");
+  t.histogram("hadal_step_seconds", e.prefill_steps, "kind=\"prefill\"");
+  t.histogram("hadal_step_seconds", e.mixed_steps, "kind=\"mixed\"");
+  t.head("hadal_stage_seconds_total", "counter", "Time in steps, by stage.");
+  t.value("hadal_stage_seconds_total", e.model_seconds - e.draft_seconds, "stage=\"model\"");
+  t.value("hadal_stage_seconds_total", e.draft_seconds, "stage=\"draft\"");
+  t.value("hadal_stage_seconds_total", e.sample_seconds, "stage=\"sample\"");
+  t.value("hadal_stage_seconds_total", std::max(0.0, e.step_seconds - e.model_seconds - e.sample_seconds),
+          "stage=\"other\"");
+  t.gauge("hadal_http_connections", "Open connections.", v.http.connections);
+  t.gauge("hadal_http_requests_in_flight", "Requests without a complete answer.", v.http.exchanges);
+  t.counter("hadal_http_connections_total", "Connections accepted.", v.http.connections_total);
+  t.counter("hadal_http_connections_refused_total", "Connections over the limit.", v.http.refused_connections);
+  t.counter("hadal_http_slow_clients_dropped_total", "Connections dropped because the client did not read.",
             v.http.slow_clients_dropped);
-  t.counter("hadal:http_aborted_requests_total", "Requests whose client went before the end of the answer.",
+  t.counter("hadal_http_aborted_requests_total", "Requests whose client went before the end of the answer.",
             v.http.aborted_exchanges);
-  t.counter("hadal:http_refused_requests_total", "Requests answered with a status from 400 to 499.", refused.load());
+  t.counter("hadal_http_refused_requests_total", "Requests answered with a status from 400 to 499.", refused.load());
+  t.counter("hadal_http_over_quota_requests_total", "Requests that were refused because of their key's quota.",
+            over_quota.load());
+  // What Prometheus' own clients say about their process.
+  const Process p = this_process();
+  t.counter("process_cpu_seconds_total", "CPU time of the process.", p.cpu_seconds);
+  t.gauge("process_resident_memory_bytes", "Memory of the process that is in RAM, mapped weights included.",
+          p.resident_bytes);
+  t.gauge("process_open_fds", "Open file descriptors.", p.descriptors);
   return t.take();
 }
 

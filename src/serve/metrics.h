@@ -44,7 +44,8 @@ struct Metrics {
   enum Outcome { stop, length, tool_calls, abort, error, kOutcomes };
   std::array<std::atomic<int64_t>, kOutcomes> finished{};  // samples
   std::atomic<int64_t> cached_tokens{0}, recomputed_tokens{0}, prefix_queries{0};
-  std::atomic<int64_t> refused{0};  // answered with a status from 400 to 499
+  std::atomic<int64_t> refused{0};     // answered with a status from 400 to 499
+  std::atomic<int64_t> over_quota{0};  // of these
 
   struct View {
     std::string model;

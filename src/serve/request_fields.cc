@@ -244,20 +244,20 @@ std::shared_ptr<const Constraint> constraint_of(const Service& service, const Co
   const bool must_call = c.tool_choice.mode == ToolChoice::required || c.tool_choice.mode == ToolChoice::named;
   const bool may_call = !c.tools.empty() && c.tool_choice.mode != ToolChoice::none;
   const bool strict = may_call && std::find(c.strict.begin(), c.strict.end(), true) != c.strict.end();
-  if (c.format.kind != AnswerFormat::text && may_call)
-    throw ApiError(400,
-                   "tools and a response format together are not supported: one grammar cannot enforce both; leave one "
-                   "out, or set tool_choice to none",
-                   "response_format", "unsupported_parameter");
   if (c.format.kind == AnswerFormat::text && !must_call && !strict) return nullptr;
 
   grammar::Grammars& grammars = service.grammars();
   std::shared_ptr<const Constraint> constraint;
-  if (c.format.kind == AnswerFormat::json_object) {
+  if (!may_call && c.format.kind == AnswerFormat::json_object) {
     constraint = grammars.json_object();
-  } else if (c.format.kind == AnswerFormat::json_schema) {
+  } else if (!may_call) {
     constraint = grammars.json_schema(c.format.schema);
   } else {
+    // An answer of the format, or calls.
+    static const Json any_object(Json::Object{{"type", "object"}});
+    const Json* const answer = c.format.kind == AnswerFormat::json_schema   ? &c.format.schema
+                               : c.format.kind == AnswerFormat::json_object ? &any_object
+                                                                            : nullptr;
     grammar::ToolChoice choice;
     choice.kind = c.tool_choice.mode == ToolChoice::named      ? grammar::ToolChoice::named
                   : c.tool_choice.mode == ToolChoice::required ? grammar::ToolChoice::required
@@ -268,12 +268,12 @@ std::shared_ptr<const Constraint> constraint_of(const Service& service, const Co
     for (size_t i = 0; i < c.tools.size(); ++i)
       tools.push_back({*c.tools[i].find("name")->as_string(), *c.tools[i].find("parameters"), true});
     try {
-      constraint = grammars.tool_calls(tools, choice);
+      constraint = grammars.tool_calls(tools, choice, answer);
     } catch (const Error& error) {
       // A schema that cannot be enforced only matters for tools that are marked strict.
       if (error.kind() != ErrorKind::invalid_argument) throw;
       for (size_t i = 0; i < tools.size(); ++i) tools[i].enforce = c.strict[i];
-      constraint = grammars.tool_calls(tools, choice);
+      constraint = grammars.tool_calls(tools, choice, answer);
     }
   }
   return reasons ? grammars.after_reasoning(constraint) : constraint;

@@ -339,6 +339,12 @@ void create_response(Service& service, Call& call) {
   read_sampling(body, service, request, text);
   if (request.n != 1) body.refuse("n", "1");
   refuse_unsupported(body, {"background", "conversation", "prompt", "max_tool_calls", "top_logprobs"});
+  // Codex asks for encrypted reasoning; the reasoning is there in the open.
+  if (const Json::Array* include = body.array("include"))
+    for (size_t i = 0; i < include->size(); ++i)
+      if (const std::string* what = (*include)[i].as_string();
+          what == nullptr || *what != "reasoning.encrypted_content")
+        refuse_value(fmt::format("include[{}]", i), &(*include)[i], "reasoning.encrypted_content");
   const bool stream = body.boolean("stream").value_or(false), store = body.boolean("store").value_or(true);
   if (const std::string t = body.string("truncation").value_or("disabled"); t != "disabled" && t != "auto")
     body.refuse("truncation", "disabled or auto");

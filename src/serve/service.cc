@@ -16,14 +16,6 @@ using text::Json;
 
 namespace {
 
-// Takes the same time for every key of a length, whatever it shares with the right one.
-bool equal_in_constant_time(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() != b.size();
-  for (size_t i = 0; i < a.size(); ++i)
-    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i < b.size() ? i : 0]);
-  return b.empty() ? a.empty() : difference == 0;
-}
-
 uint64_t random_bits() {
   uint64_t bits = 0;
   while (::getrandom(&bits, sizeof bits, 0) != sizeof bits) {}
@@ -52,6 +44,8 @@ void respond(const Call& call, const Json& body) {
 
 Service::Service(ServiceOptions options)
     : options_(std::move(options)),
+      keys_(options_.api_keys),
+      trace_(options_.trace_file.empty() ? nullptr : std::make_shared<Trace>(options_.trace_file)),
       created_(unix_time()),
       responses_(options_.stored_responses, options_.stored_response_bytes) {}
 
@@ -101,26 +95,20 @@ void Service::check_model(const std::string& name) const {
 
 void Service::generate(const Call& call, std::vector<Request> requests, TextOptions text,
                        std::unique_ptr<AnswerSink> sink) {
-  Generation::start(engine(), tokenizer(), metrics_, options_.log_requests,
-                    {std::move(requests), std::move(text), call.http.request_id, call.http.path}, call.exchange,
-                    std::move(sink));
+  std::unique_ptr<Quota::Charge> charge;
+  if (call.quota) {
+    int64_t tokens = 0;
+    for (const Request& r : requests) tokens += static_cast<int64_t>(r.prompt.size()) + r.n * r.max_tokens;
+    charge = call.quota->charge(tokens);
+  }
+  Generation::start(
+      engine(), tokenizer(), metrics_, options_.log_requests,
+      {std::move(requests), std::move(text), call.http.request_id, call.http.path, std::move(charge), trace_},
+      call.exchange, std::move(sink));
 }
 
 HttpResponse Service::error(int status, const std::string& message, std::string_view path) const {
   return error_response(ApiError(status, message), dialect_of(path));
-}
-
-bool Service::authorised(const HttpRequest& request) const {
-  if (options_.api_keys.empty()) return true;
-  std::string_view given = request.header("x-api-key");
-  const std::string_view header = request.header("authorization");
-  if (constexpr std::string_view bearer = "Bearer "; given.empty() && header.size() > bearer.size()) {
-    const auto same = [](char a, char b) { return (a | 32) == (b | 32); };
-    if (std::equal(bearer.begin(), bearer.end(), header.begin(), same)) given = header.substr(bearer.size());
-  }
-  bool good = false;
-  for (const std::string& key : options_.api_keys) good |= equal_in_constant_time(given, key);
-  return good;
 }
 
 HttpHeaders Service::cors(const HttpRequest& request) const {
@@ -132,7 +120,7 @@ HttpHeaders Service::cors(const HttpRequest& request) const {
                       options_.allowed_origins.end();
   if (!any && !listed) return {};
   HttpHeaders headers{{"Access-Control-Allow-Origin", any ? "*" : std::string(origin)},
-                      {"Access-Control-Expose-Headers", "X-Request-Id, Retry-After"}};
+                      {"Access-Control-Expose-Headers", "X-Request-Id, Request-Id, Retry-After"}};
   if (!any) headers.emplace_back("Vary", "Origin");
   return headers;
 }
@@ -163,11 +151,14 @@ class WithHeaders final : public Exchange {
 }  // namespace
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  if (HttpHeaders headers = cors(request); !headers.empty())
-    exchange = std::make_shared<WithHeaders>(exchange, std::move(headers));
-  Call call{std::move(request), std::move(exchange), {}};
+  HttpHeaders headers = cors(request);
+  // Where Anthropic's clients look for the id.
+  if (dialect_of(request.path) == Dialect::anthropic) headers.emplace_back("request-id", request.request_id);
+  if (!headers.empty()) exchange = std::make_shared<WithHeaders>(exchange, std::move(headers));
+  Call call{std::move(request), std::move(exchange), {}, nullptr};
   const auto refuse = [&](const ApiError& error) {
     if (error.status < 500) ++metrics_.refused;
+    if (error.code == "rate_limit_exceeded") ++metrics_.over_quota;
     if (options_.log_requests)
       log::info("request={} endpoint={} status={} error={}", call.http.request_id, json_quoted(call.http.path),
                 error.status, json_quoted(error.message));
@@ -220,12 +211,7 @@ void Service::route(Call& call) {
   }
   if (get && path == "/version") return respond(call, Json::Object{{"version", HADAL_VERSION}, {"server", "hadal"}});
 
-  if (!authorised(call.http))
-    throw ApiError(401,
-                   call.http.header("authorization").empty() && call.http.header("x-api-key").empty()
-                       ? "no API key was given; send it as \"Authorization: Bearer KEY\" or \"x-api-key: KEY\""
-                       : "the API key is not one of this server's",
-                   {}, "invalid_api_key");
+  call.quota = keys_.check(call.http);
   if (get && path == "/metrics") {
     Metrics::View view;
     view.model = options_.names.front();
@@ -233,6 +219,10 @@ void Service::route(Call& call) {
     view.engine = engine()->stats();
     if (http_stats_) view.http = http_stats_();
     return text(metrics_.text(view), "text/plain; version=0.0.4; charset=utf-8");
+  }
+  if (get && path == "/load") {
+    const EngineStats stats = engine()->stats();
+    return respond(call, Json::Object{{"server_load", stats.running + stats.waiting}});
   }
   if (get && path.starts_with("/v1/models")) {
     const auto card = [&](const std::string& name) {
@@ -268,7 +258,7 @@ void Service::route(Call& call) {
       {"/detokenize", detokenize},
       {"/chat/completions", chat_completions},
       {"/completions", completions}};
-  static constexpr std::string_view kGets[] = {"/", "/health", "/ping", "/version", "/metrics", "/v1/models"};
+  static constexpr std::string_view kGets[] = {"/", "/health", "/ping", "/version", "/metrics", "/load", "/v1/models"};
   for (const auto& [name, endpoint] : kPosts) {
     if (path != name) continue;
     if (method != "POST") throw ApiError(405, fmt::format("{} does not answer {}, only POST", path, method));

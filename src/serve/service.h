@@ -11,10 +11,12 @@
 #include "grammar/grammar.h"
 #include "hadal/engine.h"
 #include "serve/api_error.h"
+#include "serve/api_keys.h"
 #include "serve/generation.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
 #include "serve/response_store.h"
+#include "serve/trace.h"
 #include "text/json.h"
 #include "text/tokenizer.h"
 
@@ -25,17 +27,19 @@ struct ServiceOptions {
   int64_t max_model_len = 0;                      // most tokens of prompt and answer; 0: the model's context
   int64_t default_max_tokens = 4096;              // of an answer, when the client does not say
   double temperature = 1.0, top_p = 1.0;          // when the client does not say
-  std::vector<std::string> api_keys;              // none: everybody may ask
+  std::vector<ApiKey> api_keys;                   // none: everybody may ask
   std::vector<std::string> allowed_origins{"*"};  // of browsers (CORS)
   size_t stored_responses = 1024, stored_response_bytes = 64 << 20;
   bool log_requests = true;
+  std::string trace_file;  // empty: none
 };
 
 // One request under way.
 struct Call {
   HttpRequest http;
   std::shared_ptr<Exchange> exchange;
-  text::Json body;  // of a POST
+  text::Json body;               // of a POST
+  std::shared_ptr<Quota> quota;  // of its key; nullptr: none
 };
 
 class Service {
@@ -66,15 +70,17 @@ class Service {
   Metrics& metrics() { return metrics_; }
   // Throws ApiError(404) for a name that the model does not have; an empty one is the model's.
   void check_model(const std::string& name) const;
-  // Gives the requests to the engine, with this service's tokenizer, metrics and log.
+  // Gives the requests to the engine, with this service's tokenizer, metrics, log and trace. Throws ApiError(429) when they
+  // are more than the key's quota.
   void generate(const Call& call, std::vector<Request> requests, TextOptions text, std::unique_ptr<AnswerSink> sink);
 
  private:
   void route(Call& call);
-  bool authorised(const HttpRequest& request) const;
   HttpHeaders cors(const HttpRequest& request) const;
 
   const ServiceOptions options_;
+  const ApiKeys keys_;
+  const std::shared_ptr<Trace> trace_;
   const int64_t created_;
   mutable std::mutex mutex_;  // guards the engine's pointer
   std::shared_ptr<Engine> engine_;

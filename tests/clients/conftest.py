@@ -56,7 +56,7 @@ class Server:
         end = time.time() + seconds
         while time.time() < end:
             if (self.metric("vllm:num_requests_running") == 0 and self.metric("vllm:num_requests_waiting") == 0
-                    and self.metric("hadal:http_requests_in_flight") <= 1):  # the question itself
+                    and self.metric("hadal_http_requests_in_flight") <= 1):  # the question itself
                 return True
             time.sleep(0.1)
         return False

@@ -38,7 +38,7 @@ def test_many_streams(share):
     server = Server("--max-num-seqs", "64", "--max-waiting", "4096")
     try:
         before = server.memory_kib()
-        free = server.metric("hadal:cache_free_tokens")
+        free = server.metric("hadal_cache_free_tokens")
         peak = 0
 
         async def watch():
@@ -57,7 +57,7 @@ def test_many_streams(share):
         results = asyncio.run(run())
         assert share or all(results)
         assert server.becomes_idle()
-        assert server.metric("hadal:cache_free_tokens") == free
+        assert server.metric("hadal_cache_free_tokens") == free
         print(f"{STREAMS} streams, {results.count(False)} dropped: memory {before / 1024:.0f} MiB before, at most {peak / 1024:.0f} MiB, "
               f"{(peak - before) / STREAMS:.1f} KiB a stream")
         # Coroutines, buffers and parser of a connection, and a request's text state; sockets' own memory is the kernel's.

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 def test_metrics_parse(server):
     names = {f.name: f for f in text_string_to_metric_families(server.metrics())}
-    for name in ("vllm:num_requests_running", "vllm:prompt_tokens", "vllm:time_to_first_token_seconds", "hadal:steps"):
+    for name in ("vllm:num_requests_running", "vllm:prompt_tokens", "vllm:time_to_first_token_seconds", "hadal_step_seconds"):
         assert name in names
     for family in names.values():
         assert family.documentation and family.type != "unknown"
@@ -22,6 +22,6 @@ def test_metrics_parse(server):
 def test_dashboard_asks_for_what_there_is(server):
     dashboard = json.loads((pathlib.Path(__file__).parents[2] / "docs/grafana-dashboard.json").read_text())
     names = {s.name for f in text_string_to_metric_families(server.metrics()) for s in f.samples}
-    asked = [name for panel in dashboard["panels"] for target in panel["targets"] for name in re.findall(r"(?:vllm|hadal):\w+", target["expr"])]
+    asked = [name for panel in dashboard["panels"] for target in panel["targets"] for name in re.findall(r"(?:vllm:|hadal_|process_)\w+", target["expr"])]
     assert len(asked) > 15
     assert set(asked) <= names

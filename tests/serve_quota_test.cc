@@ -1,0 +1,135 @@
+// Quotas of keys, and the records that the server keeps of its requests.
+#include <fstream>
+#include <sstream>
+
+#include "serve/api_keys.h"
+#include "serve_fixture.h"
+
+namespace hadal::serve {
+namespace {
+
+using std::chrono::seconds;
+
+// Seconds that the refusal asks for; 0 when there was none, and then the request keeps what it was given.
+int refused(Quota& quota, int64_t tokens, Quota::Clock::time_point at,
+            std::vector<std::unique_ptr<Quota::Charge>>& kept) {
+  try {
+    kept.push_back(quota.charge(tokens, at));
+    return 0;
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status, 429);
+    EXPECT_EQ(error.code, "rate_limit_exceeded");
+    return error.retry_after;
+  }
+}
+
+TEST(Quota, RequestsFillUpEvenly) {
+  const auto quota = std::make_shared<Quota>(ApiKey{"k", 6, 0});
+  const auto start = Quota::Clock::now() + seconds(1);
+  std::vector<std::unique_ptr<Quota::Charge>> kept;
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(refused(*quota, 1 << 30, start, kept), 0);
+  EXPECT_EQ(refused(*quota, 1, start, kept), 10);
+  EXPECT_EQ(refused(*quota, 1, start + seconds(7), kept), 3);
+  EXPECT_EQ(refused(*quota, 1, start + seconds(10), kept), 0);
+  EXPECT_EQ(refused(*quota, 1, start + seconds(10), kept), 10);
+  kept.pop_back();  // it used nothing, hence was none
+  EXPECT_EQ(refused(*quota, 1, start + seconds(10), kept), 0);
+}
+
+TEST(Quota, TokensThatWereNotUsedComeBack) {
+  const auto quota = std::make_shared<Quota>(ApiKey{"k", 0, 600});
+  const auto start = Quota::Clock::now() + seconds(1);
+  std::vector<std::unique_ptr<Quota::Charge>> kept;
+  EXPECT_EQ(refused(*quota, 500, start, kept), 0);
+  EXPECT_EQ(refused(*quota, 150, start, kept), 5);  // 100 are left, 10 come a second
+  kept.back()->use(50);
+  kept.clear();
+  EXPECT_EQ(refused(*quota, 550, start, kept), 0);
+  EXPECT_EQ(refused(*quota, 1, start, kept), 1);
+  // More than a minute's worth: when all of that is there, and others wait until it is paid.
+  kept.back()->use(550);
+  kept.clear();
+  EXPECT_EQ(refused(*quota, 1200, start + seconds(59), kept), 1);
+  EXPECT_EQ(refused(*quota, 1200, start + seconds(60), kept), 0);
+  kept.back()->use(1200);
+  kept.clear();
+  EXPECT_EQ(refused(*quota, 60, start + seconds(60), kept), 66);
+}
+
+TEST(ServeQuota, EachKeyHasItsOwn) {
+  ServerOptions o = test_options();
+  o.service.api_keys = {{"two", 2, 0}, {"tokens", 0, 100}, {"free"}};
+  const TestServer s(o);
+  const std::string body = R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 4, "ignore_eos": true})";
+  const HttpHeaders two{{"x-api-key", "two"}}, tokens{{"x-api-key", "tokens"}}, free{{"x-api-key", "free"}};
+  // What is wrong does not count, and what generates nothing neither.
+  EXPECT_EQ(s.post("/v1/messages", "{}", two).status, 400);
+  EXPECT_EQ(s.get("/v1/models", two).status, 200);
+  EXPECT_EQ(s.post("/tokenize", R"({"prompt": "x"})", two).status, 200);
+  for (const char* path : {"/v1/chat/completions", "/v1/messages"}) EXPECT_EQ(s.post(path, body, two).status, 200);
+  const HttpClient::Answer openai = s.post("/v1/chat/completions", body, two),
+                           anthropic = s.post("/v1/messages", body, two);
+  for (const HttpClient::Answer* answer : {&openai, &anthropic}) {
+    EXPECT_EQ(answer->status, 429) << answer->body;
+    EXPECT_GE(std::atoi(std::string(answer->header("retry-after")).c_str()), 20);
+    EXPECT_EQ(text_at(parse_body(*answer), "error", "type"), "rate_limit_error");
+    EXPECT_NE(text_at(parse_body(*answer), "error", "message").find("2 requests a minute"), std::string::npos);
+  }
+  EXPECT_EQ(text_at(parse_body(openai), "error", "code"), "rate_limit_exceeded");
+  EXPECT_EQ(text_at(parse_body(anthropic), "type"), "error");
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(s.post("/v1/messages", body, free).status, 200);
+
+  // Answers that end early give back what they did not use.
+  const std::string many =
+      R"({"prompt": "x", "max_tokens": 60, "n": 1, "temperature": 0, "stop": ["e", "a", "o", "i", "t"]})";
+  int64_t used = 0;
+  while (used < 30) {
+    const HttpClient::Answer answer = s.post("/v1/completions", many, tokens);
+    ASSERT_EQ(answer.status, 200) << answer.body << ", used so far: " << used;
+    used += number_at(parse_body(answer), "usage", "total_tokens");
+  }
+  const HttpClient::Answer large = s.post("/v1/completions", R"({"prompt": "x", "max_tokens": 90})", tokens);
+  EXPECT_EQ(large.status, 429);
+  EXPECT_NE(large.body.find("100 tokens a minute"), std::string::npos) << large.body;
+  EXPECT_NE(s.get("/metrics", free).body.find("hadal_http_over_quota_requests_total{model_name=\"tiny\"} 3"),
+            std::string::npos);
+}
+
+TEST(ServeTrace, HasEveryRequest) {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / fmt::format("hadal-trace-{}", ::getpid());
+  {
+    ServerOptions o = test_options();
+    o.service.trace_file = file.string();
+    const TestServer s(o);
+    s.post("/v1/completions", R"({"prompt": "Once", "max_tokens": 5, "ignore_eos": true, "n": 2})",
+           {{"x-request-id", "one"}});
+    s.post("/v1/chat/completions",
+           R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 3, "ignore_eos": true})",
+           {{"x-request-id", "two"}});
+    EXPECT_EQ(s.post("/v1/completions", "{}").status, 400);  // never came to the engine
+  }
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  std::filesystem::remove(file);
+  std::map<std::string, int> events;
+  const Json trace = Json::parse_strict(text.str());
+  for (const Json& e : *trace.as_array()) {
+    if (text_at(e, "ph") != "X") continue;
+    ++events[text_at(e, "args", "request") + " " + text_at(e, "name")];
+    EXPECT_GE(std::strtod(text_at(e, "dur").c_str(), nullptr), 0);
+    if (text_at(e, "name") == "request") { EXPECT_EQ(text_at(e, "args", "outcome"), "length"); }
+  }
+  const std::map<std::string, int> expected{
+      {"one decode", 1}, {"one prefill", 1}, {"one queue", 1}, {"one request", 1}, {"one step", 8},
+      {"two decode", 1}, {"two prefill", 1}, {"two queue", 1}, {"two request", 1}, {"two step", 2}};
+  EXPECT_EQ(events, expected);
+}
+
+TEST(ServeTrace, AFileThatCannotBeWrittenIsAnError) {
+  ServerOptions o = test_options();
+  o.service.trace_file = "/nonexistent/trace.json";
+  EXPECT_THROW(Server{o}, Error);
+}
+
+}  // namespace
+}  // namespace hadal::serve
