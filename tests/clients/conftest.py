@@ -61,6 +61,10 @@ class Server:
             time.sleep(0.1)
         return False
 
+    def kill(self):
+        self.process.kill()
+        self.process.wait(60)
+
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(60) == 0, "".join(self.log)

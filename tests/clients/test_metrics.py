@@ -14,9 +14,13 @@ def test_metrics_parse(server):
     for family in names.values():
         assert family.documentation and family.type != "unknown"
         if family.type == "histogram":
-            buckets = [s.value for s in family.samples if s.name.endswith("_bucket")]
-            assert buckets == sorted(buckets)
-            assert buckets[-1] == next(s.value for s in family.samples if s.name.endswith("_count"))
+            series = {}  # by all labels but the bucket's bound
+            for sample in family.samples:
+                labels = tuple(sorted((k, v) for k, v in sample.labels.items() if k != "le"))
+                series.setdefault(labels, {}).setdefault(sample.name.removeprefix(family.name), []).append(sample.value)
+            for one in series.values():
+                assert one["_bucket"] == sorted(one["_bucket"])
+                assert one["_bucket"][-1] == one["_count"][0]
 
 
 def test_dashboard_asks_for_what_there_is(server):
