@@ -1,11 +1,13 @@
 // Experts on one GPU at the release's shapes: 96 local experts of 384 (one of four ranks), 5120 -> 2304 -> 5120, top 6.
-// First checks: sampled rows against float64 from the published bytes, equal bits when run twice, equal bits for a row
-// in a small and in a large batch. Then times.      experts_bench [check|time|all]
+// First checks: sampled rows against float64 from the published bytes (FP8 rows: from the rounded rows, and their rounding
+// itself), equal bits when run twice, equal bits for a row in a small and in a large batch. Then times.
+//     experts_bench [check|time|all] [bf16|fp8|both]
 #include <memory>
 #include <numeric>
 #include <string>
 
 #include "bench.cuh"
+#include "ops/cuda/codec.cuh"
 #include "ops/experts/grouped.h"
 #include "ops/experts/pack.h"
 
@@ -18,20 +20,15 @@ constexpr int kD = 5120, kWidth = 2304, kExperts = 96, kTopK = 6;
 constexpr float kLimit = 10.0f;
 
 // Weights as published, with Gaussian codes and scales 2^-10 .. 2^-6.
-__global__ void fill_codes(uint8_t* out, size_t count, uint64_t seed, bool fp8) {
+__global__ void fill_codes(uint8_t* out, size_t count, uint64_t seed) {
   for (size_t i = blockIdx.x * size_t{256} + threadIdx.x; i < count; i += size_t{256} * gridDim.x) {
-    if (fp8) {
-      const uint64_t u = mix(seed + i);
-      out[i] = static_cast<uint8_t>((u & 0x80) | (0x20 + u % 0x38));  // magnitudes 2^-3 .. 2^4
-    } else {
-      uint8_t byte = 0;
-      for (int h = 0; h < 2; ++h) {
-        const float x = gaussian(seed, 2 * i + h) * 2.2f, a = fabsf(x);
-        const int code = (a > .25f) + (a >= .75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.f);
-        byte |= static_cast<uint8_t>((code | (x < 0 ? 8 : 0)) << (4 * h));
-      }
-      out[i] = byte;
+    uint8_t byte = 0;
+    for (int h = 0; h < 2; ++h) {
+      const float x = gaussian(seed, 2 * i + h) * 2.2f, a = fabsf(x);
+      const int code = (a > .25f) + (a >= .75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.f);
+      byte |= static_cast<uint8_t>((code | (x < 0 ? 8 : 0)) << (4 * h));
     }
+    out[i] = byte;
   }
 }
 __global__ void fill_scales(uint8_t* out, size_t count, uint64_t seed, int low, int range) {
@@ -39,47 +36,36 @@ __global__ void fill_scales(uint8_t* out, size_t count, uint64_t seed, int low, 
     out[i] = static_cast<uint8_t>(low + mix(seed ^ (i * 77)) % range);
 }
 
-__host__ __device__ double decode_weight(const uint8_t* data, const uint8_t* scale, bool fp8, int k, int row,
-                                         int column) {
-  double v;
-  int s;
-  if (fp8) {
-    const int c = data[static_cast<size_t>(row) * k + column], e = (c >> 3) & 15, m = c & 7;
-    v = e ? ldexp(1 + m / 8.0, e - 7) : ldexp(m / 8.0, -6);
-    if (c & 128) v = -v;
-    s = scale[static_cast<size_t>(row / 32) * (k / 32) + column / 32];
-  } else {
-    const int c = (data[static_cast<size_t>(row) * (k / 2) + column / 2] >> (column % 2 * 4)) & 15;
-    const double magnitude[8] = {0, .5, 1, 1.5, 2, 3, 4, 6};
-    v = c & 8 ? -magnitude[c & 7] : magnitude[c & 7];
-    s = scale[static_cast<size_t>(row) * (k / 32) + column / 32];
-  }
-  return ldexp(v, s - 127);
+__device__ double decode_weight(const uint8_t* data, const uint8_t* scale, int k, int row, int column) {
+  const int c = (data[static_cast<size_t>(row) * (k / 2) + column / 2] >> (column % 2 * 4)) & 15;
+  const double magnitude[8] = {0, .5, 1, 1.5, 2, 3, 4, 6};
+  const double v = c & 8 ? -magnitude[c & 7] : magnitude[c & 7];
+  return ldexp(v, scale[static_cast<size_t>(row) * (k / 32) + column / 32] - 127);
 }
 
-// out[sample][row] = W[row] . x[sample], float64, one warp each.
-__global__ void reference_product(const uint8_t* data, const uint8_t* scale, bool fp8, int n, int k, const uint16_t* x,
+// out[row] = W[row] . x, float64, one warp each.
+__global__ void reference_product(const uint8_t* data, const uint8_t* scale, int n, int k, const double* x,
                                   double* out) {
   const int row = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= n) return;
   double sum = 0;
-  for (int c = lane; c < k; c += 32)
-    sum += decode_weight(data, scale, fp8, k, row, c) * __uint_as_float(static_cast<uint32_t>(x[c]) << 16);
+  for (int c = lane; c < k; c += 32) sum += decode_weight(data, scale, k, row, c) * x[c];
   for (int o = 16; o; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
   if (lane == 0) out[row] = sum;
 }
 
 // Experts as published and as packed.
 struct Layer {
-  Layer(int count, bool fp8_weights) : experts(count), fp8(fp8_weights) {
+  Layer(int count, bool fp8_rows) : experts(count), fp8(fp8_rows) {
     const size_t matrix = static_cast<size_t>(kWidth) * kD;
-    data_each = 3 * matrix / (fp8 ? 1 : 2);
-    scale_each = 3 * matrix / (fp8 ? 1024 : 32);
+    data_each = 3 * matrix / 2;
+    scale_each = 3 * matrix / 32;
     data = std::make_unique<DeviceArray<uint8_t>>(data_each * experts);
     scale = std::make_unique<DeviceArray<uint8_t>>(scale_each * experts);
-    fill_codes<<<4096, 256>>>(data->get(), data->bytes(), 11, fp8);
-    fill_scales<<<1024, 256>>>(scale->get(), scale->bytes(), 12, fp8 ? 113 : 117, 5);
-    const PackedFeedForward size = packed_feed_forward(weights(0));
+    fill_codes<<<4096, 256>>>(data->get(), data->bytes(), 11);
+    fill_scales<<<1024, 256>>>(scale->get(), scale->bytes(), 12, 117, 5);
+    const ExpertLayout layout = fp8 ? ExpertLayout::fp8_rows : ExpertLayout::bf16_rows;
+    const PackedFeedForward size = packed_feed_forward(weights(0), layout);
     gate_up_bytes = (size.gate_up + 255) / 256 * 256;
     packed_each = gate_up_bytes + (size.down + 255) / 256 * 256;
     packed = std::make_unique<DeviceArray<uint8_t>>(packed_each * experts);
@@ -87,7 +73,7 @@ struct Layer {
     for (int e = 0; e < experts; ++e) {
       uint8_t* at = packed->get() + packed_each * e;
       host.push_back({at, at + gate_up_bytes});
-      pack_feed_forward(weights(e), at, at + gate_up_bytes, nullptr);
+      pack_feed_forward(weights(e), layout, at, at + gate_up_bytes, nullptr);
     }
     pointers = std::make_unique<DeviceArray<PackedPointers>>(host);
     HADAL_CUDA(cudaDeviceSynchronize());
@@ -96,7 +82,7 @@ struct Layer {
     const size_t matrix = data_each / 3, scales = scale_each / 3;
     const uint8_t* d = data->get() + data_each * e;
     const uint8_t* s = scale->get() + scale_each * e;
-    const WeightFormat f = fp8 ? WeightFormat::fp8_block32 : WeightFormat::mxfp4;
+    const WeightFormat f = WeightFormat::mxfp4;
     return {{f, kWidth, kD, d, s},
             {f, kWidth, kD, d + matrix, s + scales},
             {f, kD, kWidth, d + 2 * matrix, s + 2 * scales}};
@@ -128,6 +114,37 @@ std::vector<int32_t> route(int rows, Routing routing, uint64_t seed) {
   return ids;
 }
 
+// A step's rows, bf16 or FP8, one after the other in memory.
+struct Rows {
+  Rows(size_t count, int channels, bool fp8_rows)
+      : fp8(fp8_rows),
+        width(channels),
+        stride(scale_stride(channels / 128)),
+        data(count * channels * (fp8 ? 1 : 2)),
+        scale(fp8 ? count * stride : 1) {}
+  void poison() { data.poison(), scale.poison(); }
+  std::vector<double> values(size_t row) const {
+    std::vector<double> v(width);
+    if (fp8) {
+      const auto codes = data.host(row * width, width);
+      const auto scales = scale.host(row * stride, stride);
+      for (int c = 0; c < width; ++c) {
+        const int k = c % 128, i = k % 8;
+        const int byte = k / 8 % 4 * 32 + i / 4 * 16 + k / 32 * 4 + i % 4;
+        v[c] = static_cast<double>(cuda::from_e4m3(codes[c / 128 * 128 + byte])) * scales[c / 128];
+      }
+    } else {
+      const auto bytes = data.host(row * width * 2, width * 2);
+      for (int c = 0; c < width; ++c) v[c] = bf16_value(static_cast<uint16_t>(bytes[2 * c] | bytes[2 * c + 1] << 8));
+    }
+    return v;
+  }
+  bool fp8;
+  int width, stride;
+  DeviceArray<uint8_t> data;
+  DeviceArray<float> scale;
+};
+
 // Everything a run needs besides weights.
 struct Step {
   Step(const Layer& layer, int row_count, int topk_count, const std::vector<int32_t>& host_ids, uint64_t seed)
@@ -135,13 +152,14 @@ struct Step {
         topk(topk_count),
         choices(rows * topk),
         x(static_cast<size_t>(rows) * kD),
+        x8(layer.fp8 ? rows : 1, kD, true),
         ids(host_ids),
         weights(choices),
         slots(kExperts),
         y(static_cast<size_t>(rows) * kD),
-        block(row_plan_bytes(rows, topk, layer.experts, layer.experts)),
-        plan(row_plan(block.get(), rows, topk, layer.experts, layer.experts)),
-        activated(static_cast<size_t>(plan.row_capacity) * kWidth),
+        block(row_plan_bytes(rows, topk, layer.experts, layer.experts, layer.fp8)),
+        plan(row_plan(block.get(), rows, topk, layer.experts, layer.experts, layer.fp8)),
+        activated(plan.row_capacity, kWidth, layer.fp8),
         out(static_cast<size_t>(plan.row_capacity) * kD) {
     fill_bf16(x.get(), static_cast<size_t>(rows) * kD, seed, 1.0f);
     std::vector<float> w(choices);
@@ -153,42 +171,62 @@ struct Step {
     args.plan = plan;
     args.weights = layer.pointers->get();
     args.x = x.get();
-    args.activated = activated.get();
+    if (layer.fp8) {
+      args.x = x8.data.get();
+      args.x_scale = x8.scale.get();
+    }
+    args.activated = activated.data.get();
+    args.activated_scale = activated.scale.get();
     args.out = out.get();
     args.d = kD;
     args.width = kWidth;
     args.limit = kLimit;
     args.fp8 = layer.fp8;
   }
-  void group(cudaStream_t s) const {
-    if (args.fp8)
-      plan_all_rows(plan, rows, s);
-    else
-      plan_rows(plan, ids.get(), weights.get(), rows, topk, slots.get(), kExperts, s);
+  void group(cudaStream_t s) {
+    if (args.fp8) quantise_rows(x.get(), rows, kD, x8.data.get(), x8.scale.get(), s);
+    plan_rows(plan, ids.get(), weights.get(), rows, topk, slots.get(), kExperts, s);
   }
   void feed_forward(cudaStream_t s) const { grouped_feed_forward(args, 132, s); }
   void combine(cudaStream_t s) const { combine_rows(plan.pair_row, out.get(), nullptr, y.get(), rows, topk, kD, s); }
-  void all(cudaStream_t s) const { group(s), feed_forward(s), combine(s); }
+  void all(cudaStream_t s) { group(s), feed_forward(s), combine(s); }
+  void poison() { activated.poison(), out.poison(), y.poison(), x8.poison(); }
 
   int rows, topk, choices;
   DeviceArray<uint16_t> x;
+  Rows x8;
   DeviceArray<int32_t> ids;
   DeviceArray<float> weights;
   DeviceArray<int32_t> slots;
   DeviceArray<uint16_t> y;
   DeviceArray<uint8_t> block;
   RowPlan plan;
-  DeviceArray<uint16_t> activated, out;
+  Rows activated;
+  DeviceArray<uint16_t> out;
   GroupedArgs args;
 };
 
 double silu(double x) { return x / (1 + std::exp(-x)); }
 double round_bf16_host(double x) { return bf16_value(__bfloat16_as_ushort(__float2bfloat16(static_cast<float>(x)))); }
 
+// Q4 (docs/numerics.md), written plainly.
+std::vector<double> round_fp8(const std::vector<double>& x) {
+  std::vector<double> y(x.size());
+  for (size_t g = 0; g < x.size(); g += 128) {
+    double largest = 0;
+    for (size_t c = g; c < g + 128; ++c) largest = std::max(largest, std::fabs(x[c]));
+    const uint8_t scale = cuda::q1_scale(static_cast<float>(largest));
+    for (size_t c = g; c < g + 128; ++c)
+      y[c] = static_cast<double>(cuda::from_e4m3(cuda::q1_code(static_cast<float>(x[c]), scale))) *
+             cuda::from_ue8m0(scale);
+  }
+  return y;
+}
+
 // Sampled rows against float64. The second product is checked from the kernel's own activations, so that each error
-// stands alone.
+// stands alone. FP8: a value of `a` next to a rounding boundary may fall to either side, by up to 2^-4 of it.
 void check_rows(const char* name, const Layer& layer, Step& step) {
-  step.activated.poison(), step.out.poison(), step.y.poison();
+  step.poison();
   step.all(nullptr);
   HADAL_CUDA(cudaDeviceSynchronize());
   const auto tokens = read_device(step.plan.row_token, step.plan.row_capacity);
@@ -197,36 +235,55 @@ void check_rows(const char* name, const Layer& layer, Step& step) {
   const auto tiles = read_device(step.plan.tiles, tile_count);
   DeviceArray<double> result(2 * kWidth + kD);
   std::vector<double> have1, want1, have2, want2;
+  size_t rounded_differently = 0;
   for (int i = 0; i < 24; ++i) {
     const TokenTile tile = tiles[mix(i) % tile_count];
     const int row = tile.row0 + static_cast<int>(i < 8 ? (i % 2 ? tile.n - 1 : 0) : mix(i + 99) % tile.n);
     const FeedForward w = layer.weights(tile.slot);
-    const auto product = [&](const Weight& m, const uint16_t* x, double* out) {
-      reference_product<<<(m.n + 7) / 8, 256>>>(static_cast<const uint8_t*>(m.data), m.scale, layer.fp8, m.n, m.k, x,
+    const auto product = [&](const Weight& m, const std::vector<double>& x, double* out) {
+      const DeviceArray<double> device(x);
+      reference_product<<<(m.n + 7) / 8, 256>>>(static_cast<const uint8_t*>(m.data), m.scale, m.n, m.k, device.get(),
                                                 out);
+      HADAL_CUDA(cudaDeviceSynchronize());
     };
-    const uint16_t* x = step.x.get() + static_cast<size_t>(tokens[row]) * kD;
+    std::vector<double> x;
+    for (const uint16_t v : step.x.host(static_cast<size_t>(tokens[row]) * kD, kD)) x.push_back(bf16_value(v));
+    if (layer.fp8) {
+      x = round_fp8(x);
+      const auto have = step.x8.values(tokens[row]);
+      for (int c = 0; c < kD; ++c) rounded_differently += !(have[c] == x[c]);
+    }
+    const auto activated = step.activated.values(row);
     product(w.w1, x, result.get());
     product(w.w3, x, result.get() + kWidth);
-    product(w.w2, step.activated.get() + static_cast<size_t>(row) * kWidth, result.get() + 2 * kWidth);
+    product(w.w2, activated, result.get() + 2 * kWidth);
     const std::vector<double> r = result.host();
-    const auto activated = step.activated.host(static_cast<size_t>(row) * kWidth, kWidth);
-    const auto out = step.out.host(static_cast<size_t>(row) * kD, kD);
+    std::vector<double> a;
     for (int c = 0; c < kWidth; ++c) {
       const double gate = std::min<double>(round_bf16_host(r[c]), kLimit);
       const double up = std::clamp<double>(round_bf16_host(r[kWidth + c]), -kLimit, kLimit);
-      want1.push_back(factors[row] * silu(gate) * up);
-      have1.push_back(bf16_value(activated[c]));
+      a.push_back(factors[row] * silu(gate) * up);
     }
+    if (layer.fp8) {
+      for (double& v : a) v = round_bf16_host(v);
+      a = round_fp8(a);
+    }
+    want1.insert(want1.end(), a.begin(), a.end());
+    have1.insert(have1.end(), activated.begin(), activated.end());
+    const auto out = step.out.host(static_cast<size_t>(row) * kD, kD);
     for (int c = 0; c < kD; ++c) {
       want2.push_back(r[2 * kWidth + c]);
       have2.push_back(bf16_value(out[c]));
     }
   }
-  std::printf("check %s: gate/up error %.2e, down error %.2e, tiles %d, first values %g %g | %g %g\n", name,
-              error_norm(have1, want1), error_norm(have2, want2), tile_count, have1[0], want1[0], have2[0], want2[0]);
+  double mean = 0, size = 0;  // of the error along the value: FP8 sums are cut off and so lean towards zero
+  for (size_t i = 0; i < have2.size(); ++i) mean += (have2[i] - want2[i]) * want2[i], size += want2[i] * want2[i];
+  std::printf("check %s: gate/up error %.2e, down error %.2e (lean %.1e), tiles %d, first values %g %g | %g %g\n", name,
+              error_norm(have1, want1), error_norm(have2, want2), mean / size, tile_count, have1[0], want1[0], have2[0],
+              want2[0]);
+  if (layer.fp8) std::printf("check %s: %zu rounded inputs differ\n", name, rounded_differently);
   const auto first = step.y.host();
-  step.activated.poison(), step.out.poison(), step.y.poison();
+  step.poison();
   step.all(nullptr);
   HADAL_CUDA(cudaDeviceSynchronize());
   const auto second = step.y.host();
@@ -256,22 +313,24 @@ void check_batch(const Layer& layer, const Step& large, const std::vector<int32_
   std::fflush(stdout);
 }
 
-void time_prefill(const Layer& layer, const char* name, const std::vector<int32_t>& ids, int topk) {
-  const int rows = static_cast<int>(ids.size()) / topk;
-  Step step(layer, rows, topk, ids, 5);
+void time_prefill(const Layer& layer, const char* name, const std::vector<int32_t>& ids) {
+  const int rows = static_cast<int>(ids.size()) / kTopK;
+  Step step(layer, rows, kTopK, ids, 5);
   const double flops = 6.0 * ids.size() * kD * kWidth;
-  step.group(nullptr);
   const Time both = time_graph(
       4, [&](cudaStream_t s, int) { step.group(s), step.feed_forward(s); }, 400);
-  report("experts", name, both, flops, 0, flops / 790e9);
-  if (layer.fp8) return;
+  report(layer.fp8 ? "experts fp8" : "experts bf16", name, both, flops, 0, flops / (layer.fp8 ? 1450e9 : 790e9));
+}
+void time_prefill_parts(const Layer& layer, const std::vector<int32_t>& ids) {
+  Step step(layer, static_cast<int>(ids.size()) / kTopK, kTopK, ids, 5);
   const Time plan = time_graph(
       8, [&](cudaStream_t s, int) { step.group(s); }, 20);
-  report("plan", name, plan, 0, 0, 0);
+  report("plan", layer.fp8 ? "with rounding of rows" : "", plan, 0, 0, 0);
+  if (layer.fp8) return;
   const Time sum = time_graph(
       4, [&](cudaStream_t s, int) { step.combine(s); }, 50);
-  const double bytes = 2.0 * (ids.size() + rows) * kD;
-  report("combine", name, sum, 0, bytes, bytes / 4.25e9);
+  const double bytes = 2.0 * (ids.size() + step.rows) * kD;
+  report("combine", "", sum, 0, bytes, bytes / 4.25e9);
 }
 
 void time_decode(const Layer& layer, int rows) {
@@ -289,43 +348,42 @@ void time_decode(const Layer& layer, int rows) {
   char name[64];
   std::snprintf(name, sizeof name, "decode B=%d (%.1f experts)", rows, touched);
   const Time all = time_graph(kSets, [&](cudaStream_t s, int i) { steps[i]->all(s); });
-  report("experts+plan+combine", name, all, 0, bytes, bytes / 4.3e9);
+  report(layer.fp8 ? "experts+plan+combine fp8" : "experts+plan+combine bf16", name, all, 0, bytes, bytes / 4.3e9);
   const Time plan = time_graph(
       kSets, [&](cudaStream_t s, int i) { steps[i]->group(s), steps[i]->combine(s); }, 20);
   report("plan+combine", name, plan, 0, 0, 0);
 }
 
-int run(const std::string& what) {
+void run(const std::string& what, bool fp8) {
+  const Layer layer(kExperts, fp8);
+  const auto uniform = route(4096, Routing::uniform, 1);
+  if (what != "time") {
+    Step step(layer, 4096, kTopK, uniform, 3);
+    check_rows(fp8 ? "fp8" : "bf16", layer, step);
+    check_batch(layer, step, uniform, 3);
+  }
+  if (what == "check") return;
+  time_prefill(layer, "R=24576 256 each", route(4096, Routing::even, 1));
+  time_prefill(layer, "R=24576 uniform", uniform);
+  time_prefill(layer, "R=24576 skewed", route(4096, Routing::skewed, 1));
+  time_prefill_parts(layer, uniform);
+  for (const int rows : {1, 32, 128}) time_decode(layer, rows);
+}
+
+int run_all(const std::string& what, const std::string& numerics) {
   cudaDeviceProp device;
   HADAL_CUDA(cudaGetDeviceProperties(&device, 0));
   std::printf("# %s, %d multiprocessors\n# kernel,case,median ms,min,max,rate,bandwidth,floor ms,ratio\n", device.name,
               device.multiProcessorCount);
-  copy_rate();
-  const Layer layer(kExperts, false);
-  const auto uniform = route(4096, Routing::uniform, 1);
-  if (what != "time") {
-    Step step(layer, 4096, kTopK, uniform, 3);
-    check_rows("mxfp4", layer, step);
-    check_batch(layer, step, uniform, 3);
-  }
-  if (what != "check") {
-    time_prefill(layer, "R=24576 256 each", route(4096, Routing::even, 1), kTopK);
-    time_prefill(layer, "R=24576 uniform", uniform, kTopK);
-    time_prefill(layer, "R=24576 skewed", route(4096, Routing::skewed, 1), kTopK);
-    for (const int rows : {1, 32, 128}) time_decode(layer, rows);
-  }
-  const Layer shared(1, true);
-  const std::vector<int32_t> zeros(4096, 0);
-  if (what != "time") {
-    Step step(shared, 4096, 1, zeros, 3);
-    for (uint8_t* p : {reinterpret_cast<uint8_t*>(step.plan.pair_row)}) HADAL_CUDA(cudaMemset(p, 0, 4096 * 4));
-    check_rows("fp8", shared, step);
-  }
-  if (what != "check") time_prefill(shared, "shared expert fp8 weights, 4096 rows", zeros, 1);
+  if (what != "check") copy_rate();
+  for (const bool fp8 : {false, true})
+    if (numerics == "both" || numerics == (fp8 ? "fp8" : "bf16")) run(what, fp8);
   return 0;
 }
 
 }  // namespace
 }  // namespace hadal::bench
 
-int main(int argc, char** argv) { return hadal::bench::run(argc > 1 ? argv[1] : "all"); }
+int main(int argc, char** argv) {
+  return hadal::bench::run_all(argc > 1 ? argv[1] : "all", argc > 2 ? argv[2] : "both");
+}

@@ -110,10 +110,10 @@ void take_weight(CudaContext& context, Weight& weight, const Source& source) {
 // `source(e, part)`: of w1, w3 and w2.
 template <typename SourceOf>
 void take_experts(CudaContext& context, std::span<FeedForward> experts, const SourceOf& source) {
-  // The matrix kernel takes a layer whose experts are all packed, and MXFP4 only (experts/cuda.cu).
-  const auto packable = [](const FeedForward& e) {
-    return e.w1.format == WeightFormat::mxfp4 && cuda::packed_feed_forward(e);
-  };
+  // The matrix kernel takes a layer whose experts are all packed (experts/cuda.cu).
+  const auto layout =
+      context.numerics() == Numerics::fp8 ? cuda::ExpertLayout::fp8_rows : cuda::ExpertLayout::bf16_rows;
+  const auto packable = [&](const FeedForward& e) { return static_cast<bool>(cuda::packed_feed_forward(e, layout)); };
   if (!std::all_of(experts.begin(), experts.end(), packable)) {
     for (size_t e = 0; e < experts.size(); ++e) {
       int part = 0;
@@ -123,7 +123,7 @@ void take_experts(CudaContext& context, std::span<FeedForward> experts, const So
   }
   if (experts.empty()) return;
   const auto align = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
-  const cuda::PackedFeedForward size = cuda::packed_feed_forward(experts.front());
+  const cuda::PackedFeedForward size = cuda::packed_feed_forward(experts.front(), layout);
   const size_t gate_up = align(size.gate_up), down = align(size.down);
   // One block a layer: the device allocates in units of 2 MiB.
   auto* at = static_cast<uint8_t*>(context.allocate("routed experts", (gate_up + down) * experts.size()));
@@ -131,8 +131,8 @@ void take_experts(CudaContext& context, std::span<FeedForward> experts, const So
     FeedForward& e = experts[i];
     const StepScratch scratch(context);
     cuda::pack_feed_forward(
-        {source(i, 0).stage(context, e.w1), source(i, 1).stage(context, e.w3), source(i, 2).stage(context, e.w2)}, at,
-        at + gate_up, context.stream());
+        {source(i, 0).stage(context, e.w1), source(i, 1).stage(context, e.w3), source(i, 2).stage(context, e.w2)},
+        layout, at, at + gate_up, context.stream());
     keep_packed(e.w1, at);
     keep_packed(e.w3, at);
     keep_packed(e.w2, at + gate_up);

@@ -116,6 +116,18 @@ __device__ __forceinline__ void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// The same, and whether any of them had `value`.
+__device__ __forceinline__ bool named_barrier_any(int id, int threads, bool value) {
+  uint32_t any;
+  asm volatile(
+      "{\n .reg .pred p, q;\n setp.ne.u32 p, %3, 0;\n barrier.cta.red.or.pred q, %1, %2, p;\n selp.u32 %0, 1, 0, "
+      "q;\n}\n"
+      : "=r"(any)
+      : "r"(id), "r"(threads), "r"(static_cast<uint32_t>(value))
+      : "memory");
+  return any != 0;
+}
+
 // Programmatic launches: what follows sees everything that the kernel in front wrote; and the kernel behind may start, as
 // far as its own wait.
 __device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }

@@ -35,6 +35,10 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(uint32_t address, uint32
 
 // ---- shapes ----------------------------------------------------------------------------------------------------
 // rs(D, A, B, accumulate): accumulate = 0 starts a new sum. Types: bf16 or f16. BTransposed = 1 for MN-major B.
+// rs_e5m2: A in E5M2, B in E4M3, 32 values of K; B is K-major, and a step of 32 in K adds 32 bytes. Its sums keep about 14
+// bits of the largest term: add them to fp32 sums of your own every 128 values of K.
+// await<Pending>(D): wgmma_wait for sums that are read and started anew while the kernel goes on, so that the compiler knows that
+// they change here. settle(X): X (N / 2 values) is computed before what follows, which the compiler may otherwise move products past.
 template <int N>
 struct Wgmma;
 
@@ -122,9 +126,27 @@ struct Wgmma;
                  : HADAL_D##N                                                                                      \
                  : "l"(a), "l"(b), "r"(accumulate), "n"(BTransposed));                                             \
   }
+#define HADAL_WGMMA_RS8(N, NAME, TYPES, I0, I1, I2, I3, I4, I5)                                                    \
+  static __device__ __forceinline__ void NAME(float* d, const uint32_t* a, uint64_t b, int accumulate) {           \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" I5 ", 0;\n"                                                  \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32." TYPES " {" HADAL_R##N "}, {%" I0 ",%" I1 ",%" I2 \
+                 ",%" I3 "}, %" I4 ", p, 1, 1;\n}\n"                                                               \
+                 : HADAL_D##N                                                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                           \
+  }
+#define HADAL_WGMMA_AWAIT(N, I0)                                                                                   \
+  template <int Pending = 0>                                                                                       \
+  static __device__ __forceinline__ void await(float* d) {                                                         \
+    asm volatile("wgmma.wait_group.sync.aligned %" I0 ";" : HADAL_D##N : "n"(Pending) : "memory");                 \
+  }                                                                                                                \
+  static __device__ __forceinline__ void settle(float* d) {                                                        \
+    asm volatile("" : HADAL_D##N : : "memory");                                                                    \
+  }
 #define HADAL_WGMMA(N, I0, I1, I2, I3, I4, I5, I6)                            \
   template <>                                                                 \
   struct Wgmma<N> {                                                           \
+    HADAL_WGMMA_AWAIT(N, I0)                                                  \
+    HADAL_WGMMA_RS8(N, rs_e5m2, "e5m2.e4m3", I0, I1, I2, I3, I4, I5)          \
     HADAL_WGMMA_RS(N, rs, "bf16.bf16", I0, I1, I2, I3, I4, I5, I6)            \
     HADAL_WGMMA_RS(N, rs_f16, "f16.f16", I0, I1, I2, I3, I4, I5, I6)          \
     HADAL_WGMMA_SS(N, ss, "bf16.bf16", I0, I1, I2, I3)                        \

@@ -38,8 +38,23 @@ const T* about_experts(CudaContext& context, const std::vector<T>& host, const v
   }));
 }
 
-Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, const uint16_t* x, int d, int width,
-                   bool official) {
+// Channels that share a scale where inputs of FP4 linears are rounded to FP8; 0 where they are not.
+int round_group(const CudaContext& context) {
+  const Numerics n = context.numerics();
+  return n == Numerics::official ? 32 : n == Numerics::fp8 ? 128 : 0;
+}
+
+// The values of rounded rows fit bf16.
+const uint16_t* rounded_rows(CudaContext& context, Scratch& scratch, const ExpertsArgs& args) {
+  const int group = round_group(context);
+  if (group == 0) return args.x.bf16();
+  const int d = static_cast<int>(args.x.cols);
+  auto* rounded = scratch.get<uint16_t>(static_cast<size_t>(args.rows) * d);
+  round_inputs(args.x.bf16(), rounded, args.rows, d, group, context.stream());
+  return rounded;
+}
+
+Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, int d, int width) {
   const ExpertStore& store = *args.experts;
   std::vector<int32_t> slot_of(store.count(), -1);
   std::vector<PackedPointers> packed;
@@ -51,26 +66,37 @@ Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& ar
     }
   const int slots = static_cast<int>(packed.size());
   GroupedArgs grouped;
-  grouped.plan = row_plan(scratch.get<char>(row_plan_bytes(args.rows, args.topk, slots, store.count())), args.rows,
-                          args.topk, slots, store.count());
+  grouped.fp8 = context.numerics() == Numerics::fp8;
+  const size_t plan_bytes = row_plan_bytes(args.rows, args.topk, slots, store.count(), grouped.fp8);
+  grouped.plan = row_plan(scratch.get<char>(plan_bytes), args.rows, args.topk, slots, store.count(), grouped.fp8);
   // Experts are packed by load_experts alone, for good. The addresses of one matrix each name the two arrays.
   grouped.weights = about_experts(context, packed, packed.front().gate_up, true);
-  grouped.x = x;
-  grouped.activated = scratch.get<uint16_t>(static_cast<size_t>(grouped.plan.row_capacity) * width);
-  uint16_t* out = scratch.get<uint16_t>(static_cast<size_t>(grouped.plan.row_capacity) * d);
+  const size_t capacity = grouped.plan.row_capacity;
+  if (grouped.fp8) {
+    auto* codes = scratch.get<uint8_t>(static_cast<size_t>(args.rows) * d);
+    auto* scales = scratch.get<float>(static_cast<size_t>(args.rows) * scale_stride(d / 128));
+    quantise_rows(args.x.bf16(), args.rows, d, codes, scales, context.stream());
+    grouped.x = codes;
+    grouped.x_scale = scales;
+    grouped.activated = scratch.get<uint8_t>(capacity * width);
+    grouped.activated_scale = scratch.get<float>(capacity * scale_stride(width / 128));
+  } else {
+    grouped.x = rounded_rows(context, scratch, args);
+    grouped.activated = scratch.get<uint16_t>(capacity * width);
+  }
+  uint16_t* out = scratch.get<uint16_t>(capacity * d);
   grouped.out = out;
   grouped.d = d;
   grouped.width = width;
   grouped.limit = args.limit;
-  grouped.round_activations = official;
+  grouped.round_activations = context.numerics() == Numerics::official;
   plan_rows(grouped.plan, args.ids.i32(), args.weights.f32(), args.rows, args.topk,
             about_experts(context, slot_of, packed.front().down, true), slots, context.stream());
   grouped_feed_forward(grouped, context.multiprocessors(), context.stream());
   return {grouped.plan.pair_row, out};
 }
 
-Routed run_general(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, const uint16_t* x, int d, int width,
-                   bool official) {
+Routed run_general(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, int d, int width) {
   const ExpertStore& store = *args.experts;
   std::vector<FeedForward> experts(store.count());
   const void* first = nullptr;
@@ -91,11 +117,11 @@ Routed run_general(CudaContext& context, Scratch& scratch, const ExpertsArgs& ar
   general.d = d;
   general.width = width;
   general.limit = args.limit;
-  general.x = x;
+  general.x = rounded_rows(context, scratch, args);
   general.activated = scratch.get<uint16_t>(choices * width);
   general.out = scratch.get<uint16_t>(choices * d);
   general.choice_row = scratch.get<int>(choices);
-  general.round_activations = official;
+  general.round_group = round_group(context);
   general_experts(general, context.stream());
   return {general.choice_row, general.out};
 }
@@ -124,7 +150,6 @@ void experts(Context& base, const ExpertsArgs& args) {
   HADAL_CUDA_CHECK(args.x.type == DType::bf16 && args.y.type == DType::bf16 && args.x.cols % 8 == 0);
   Scratch scratch(context);
   const int d = static_cast<int>(args.x.cols);
-  const bool official = context.numerics() == Numerics::official;
 
   // The shared expert, beside the routed ones.
   Branch branch(context, args.rows);
@@ -135,15 +160,7 @@ void experts(Context& base, const ExpertsArgs& args) {
   Routed routed;
   if (first < args.experts->count()) {
     const int width = args.experts->expert(first).w1.n;
-    // The published code rounds the inputs of FP4 linears; the values fit bf16, so a rounded copy serves.
-    const uint16_t* x = args.x.bf16();
-    if (official) {
-      uint16_t* rounded = scratch.get<uint16_t>(static_cast<size_t>(args.rows) * d);
-      round_inputs(x, rounded, static_cast<int64_t>(args.rows) * d, context.stream());
-      x = rounded;
-    }
-    routed = all_packed(*args.experts) ? run_grouped(context, scratch, args, x, d, width, official)
-                                       : run_general(context, scratch, args, x, d, width, official);
+    routed = (all_packed(*args.experts) ? run_grouped : run_general)(context, scratch, args, d, width);
   }
   branch.join();
   combine_rows(routed.choice_row, routed.out, shared, args.y.bf16(), args.rows, routed.choice_row ? args.topk : 0, d,

@@ -23,7 +23,7 @@ struct GeneralExpertsArgs {
   uint16_t* activated = nullptr;  // bf16 [rows * topk, width]
   uint16_t* out = nullptr;        // bf16 [rows * topk, d]
   int* choice_row = nullptr;      // [rows * topk]: where combine_rows finds a choice's output, or -1
-  bool round_activations = false;
+  int round_group = 0;            // see round_inputs
 };
 void general_experts(const GeneralExpertsArgs& args, cudaStream_t stream);
 
@@ -31,7 +31,7 @@ void general_experts(const GeneralExpertsArgs& args, cudaStream_t stream);
 void swiglu(const uint16_t* gate, const uint16_t* up, uint16_t* activated, int64_t count, float limit,
             cudaStream_t stream);
 
-// Q1 on every 32 values, from x to y.
-void round_inputs(const uint16_t* x, uint16_t* y, int64_t count, cudaStream_t stream);
+// Q1 (group 32) or Q4 (group 128) on rows of k values, from x to y; the last group of a row may be shorter.
+void round_inputs(const uint16_t* x, uint16_t* y, int64_t rows, int k, int group, cudaStream_t stream);
 
 }  // namespace hadal::cuda

@@ -3,8 +3,8 @@
 
 namespace hadal::cuda {
 
-void grouped_mxfp4_wide(const GroupedArgs&, int multiprocessors, cudaStream_t);
-void grouped_mxfp4_narrow(const GroupedArgs&, int multiprocessors, cudaStream_t);
+void grouped_bf16_wide(const GroupedArgs&, int multiprocessors, cudaStream_t);
+void grouped_bf16_narrow(const GroupedArgs&, int multiprocessors, cudaStream_t);
 void grouped_fp8_wide(const GroupedArgs&, int multiprocessors, cudaStream_t);
 void grouped_fp8_narrow(const GroupedArgs&, int multiprocessors, cudaStream_t);
 
@@ -13,7 +13,7 @@ void grouped_feed_forward(const GroupedArgs& args, int multiprocessors, cudaStre
   if (args.fp8)
     (narrow ? grouped_fp8_narrow : grouped_fp8_wide)(args, multiprocessors, stream);
   else
-    (narrow ? grouped_mxfp4_narrow : grouped_mxfp4_wide)(args, multiprocessors, stream);
+    (narrow ? grouped_bf16_narrow : grouped_bf16_wide)(args, multiprocessors, stream);
 }
 
 }  // namespace hadal::cuda

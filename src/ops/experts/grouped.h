@@ -10,6 +10,8 @@ namespace hadal::cuda {
 
 // Rows of one expert that one tile covers. Tiles are cut to fit: an expert with 264 rows gets two of 136 and 128.
 inline constexpr int kMaxTileRows = 152;
+// The same with FP8 rows, whose sums need more registers.
+inline constexpr int kMaxTileRows8 = 128;
 // The most rows of a tile in decode steps. Which kernel runs does not change a row's sums.
 inline constexpr int kMaxNarrowTileRows = 64;
 
@@ -34,20 +36,26 @@ struct RowPlan {
   int* count = nullptr;         // scratch of the grouping
   int row_capacity = 0;
   int tile_capacity = 0;
-  int max_tile_rows = 0;  // kMaxTileRows or kMaxNarrowTileRows: also says which kernel runs
+  int max_tile_rows = 0;  // also says which kernel runs
 };
 
 // Bytes of the arrays above, and the arrays cut from one block of that size.
 // `experts` is the number of all experts, also those elsewhere: the expected rows of one decide the tile width.
-size_t row_plan_bytes(int rows, int topk, int slots, int experts);
-RowPlan row_plan(void* block, int rows, int topk, int slots, int experts);
+size_t row_plan_bytes(int rows, int topk, int slots, int experts, bool fp8);
+RowPlan row_plan(void* block, int rows, int topk, int slots, int experts, bool fp8);
 
 // Groups rows by expert. slot_of[id] is the local slot of an expert or -1. Deterministic up to the order of rows inside
 // an expert, which no result depends on.
 void plan_rows(const RowPlan& plan, const int32_t* ids, const float* weights, int rows, int topk,
                const int32_t* slot_of, int slots, cudaStream_t stream);
-// Every row goes to slot 0 with weight 1: the shared expert.
-void plan_all_rows(const RowPlan& plan, int rows, cudaStream_t stream);
+
+// ---- FP8 rows (numerics fp8) ---------------------------------------------------------------------------------------
+// E4M3 codes with one power-of-two scale for 128 channels (Q4). Codes of 128 channels lie in the order in which the matrix
+// instruction takes them: channel 32 l + 8 s + i at byte 32 s + 16 (i / 4) + 4 l + i % 4. A row has scale_stride(groups)
+// floats of scales.
+constexpr int scale_stride(int groups) { return (groups + 3) / 4 * 4; }
+// d a multiple of 128.
+void quantise_rows(const uint16_t* x, int rows, int d, uint8_t* codes, float* scales, cudaStream_t stream);
 
 struct PackedPointers {
   const uint8_t* gate_up;
@@ -56,15 +64,17 @@ struct PackedPointers {
 
 struct GroupedArgs {
   RowPlan plan;
-  const PackedPointers* weights = nullptr;  // [slots], device
-  const uint16_t* x = nullptr;              // bf16 [rows, d]
-  uint16_t* activated = nullptr;            // bf16 [row_capacity, width]
+  const PackedPointers* weights = nullptr;  // [slots], device, packed for these rows
+  const void* x = nullptr;                  // [rows, d]: bf16, or E4M3 codes
+  const float* x_scale = nullptr;           // FP8: [rows, scale_stride(d / 128)]
+  void* activated = nullptr;                // [row_capacity, width], as x
+  float* activated_scale = nullptr;         // FP8: [row_capacity, scale_stride(width / 128)]
   uint16_t* out = nullptr;                  // bf16 [row_capacity, d]
   int d = 0;
   int width = 0;
   float limit = 0;
-  bool fp8 = false;                // weight format: FP8 blocks, else MXFP4
-  bool round_activations = false;  // Q1 on the input of the second product (`official`)
+  bool fp8 = false;                // rows are FP8
+  bool round_activations = false;  // bf16 rows: Q1 on the input of the second product (`official`)
 };
 void grouped_feed_forward(const GroupedArgs& args, int multiprocessors, cudaStream_t stream);
 

@@ -110,21 +110,6 @@ __global__ void __launch_bounds__(kChunk) place_kernel(RowPlan plan, const int32
   if (i < choices) place(plan, i, slot < 0 ? -1 : count[slot] + rank, weights[i], topk);
 }
 
-__global__ void plan_all_kernel(RowPlan plan, int rows) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  const int padded = round_up(rows, 8);
-  if (i < padded) {
-    plan.row_token[i] = i < rows ? i : 0;
-    plan.row_weight[i] = i < rows ? 1.0f : 0.0f;
-  }
-  if (i == 0) {
-    const int tiles = (padded + plan.max_tile_rows - 1) / plan.max_tile_rows;
-    cut_tiles(plan, 0, 0, padded, tiles, 0);
-    *plan.tile_count = tiles;
-    *plan.next = 0;
-  }
-}
-
 __device__ __forceinline__ void add8(float (&sum)[8], uint4 v) {
   const uint32_t u[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -172,9 +157,9 @@ void cut(char*& at, T*& array, size_t count) {
   at += align(count * sizeof(T));
 }
 
-char* cut_plan(RowPlan& plan, char* at, int rows, int topk, int slots, int experts) {
+char* cut_plan(RowPlan& plan, char* at, int rows, int topk, int slots, int experts, bool fp8) {
   const int choices = rows * topk;
-  plan.max_tile_rows = choices <= 40 * experts ? kMaxNarrowTileRows : kMaxTileRows;
+  plan.max_tile_rows = choices <= 40 * experts ? kMaxNarrowTileRows : fp8 ? kMaxTileRows8 : kMaxTileRows;
   plan.row_capacity = round_up(choices, 8) + 8 * (slots < choices ? slots : choices);
   plan.tile_capacity = plan.row_capacity / plan.max_tile_rows + (slots < choices ? slots : choices) + 1;
   cut(at, plan.row_token, plan.row_capacity);
@@ -190,14 +175,14 @@ char* cut_plan(RowPlan& plan, char* at, int rows, int topk, int slots, int exper
 
 }  // namespace
 
-size_t row_plan_bytes(int rows, int topk, int slots, int experts) {
+size_t row_plan_bytes(int rows, int topk, int slots, int experts, bool fp8) {
   RowPlan plan;
-  return static_cast<size_t>(cut_plan(plan, nullptr, rows, topk, slots, experts) - static_cast<char*>(nullptr));
+  return static_cast<size_t>(cut_plan(plan, nullptr, rows, topk, slots, experts, fp8) - static_cast<char*>(nullptr));
 }
 
-RowPlan row_plan(void* block, int rows, int topk, int slots, int experts) {
+RowPlan row_plan(void* block, int rows, int topk, int slots, int experts, bool fp8) {
   RowPlan plan;
-  cut_plan(plan, static_cast<char*>(block), rows, topk, slots, experts);
+  cut_plan(plan, static_cast<char*>(block), rows, topk, slots, experts, fp8);
   return plan;
 }
 
@@ -214,11 +199,6 @@ void plan_rows(const RowPlan& plan, const int32_t* ids, const float* weights, in
     place_kernel<<<chunks, kChunk, 0, stream>>>(plan, ids, weights, choices, topk, slot_of, slots);
   }
   HADAL_CUDA_LAUNCHED("plan_kernel");
-}
-
-void plan_all_rows(const RowPlan& plan, int rows, cudaStream_t stream) {
-  plan_all_kernel<<<(round_up(rows, 8) + 255) / 256, 256, 0, stream>>>(plan, rows);
-  HADAL_CUDA_LAUNCHED("plan_all_kernel");
 }
 
 void combine_rows(const int* pair_row, const uint16_t* out, const uint16_t* shared_out, uint16_t* y, int rows, int topk,
