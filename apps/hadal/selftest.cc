@@ -64,11 +64,14 @@ struct BlockResult {
 };
 
 // What lies below the operators of a backend and shows in no case of one.
-std::vector<BlockResult> check_blocks([[maybe_unused]] Backend backend, [[maybe_unused]] Context& context) {
+std::vector<BlockResult> check_blocks([[maybe_unused]] const testing::Device& device, [[maybe_unused]] Backend backend) {
 #ifdef HADAL_HAVE_CUDA
-  if (backend == Backend::cuda)
-    return {{"codecs", cuda::check_codecs(CudaContext::of(context))},
-            {"row invariance", cuda::check_row_invariance(CudaContext::of(context))}};
+  if (backend == Backend::cuda) {
+    const std::unique_ptr<Context> bf16 = device.context(Numerics::bf16), fp8 = device.context(Numerics::fp8);
+    return {{"codecs", cuda::check_codecs(CudaContext::of(*bf16))},
+            {"row invariance", cuda::check_row_invariance(CudaContext::of(*bf16))},
+            {"fp8 products", cuda::check_fp8_linear(CudaContext::of(*fp8))}};
+  }
 #endif
   return {};
 }
@@ -112,7 +115,7 @@ void run(Arguments& a, bool fresh_seed) {
     fmt::print("device {}, seed {}\n\n{:<18} {:>5} {:>16}\n", a.device, a.seed, "operator", "runs", "error/tolerance");
   int64_t failed = 0, runs = 0;
   std::vector<BlockResult> blocks;
-  if (a.op.empty()) blocks = check_blocks(backend, *device.context(Numerics::bf16));
+  if (a.op.empty()) blocks = check_blocks(device, backend);
   for (const BlockResult& block : blocks) {
     failed += block.failures.empty() ? 0 : 1;
     ++runs;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ops/cuda/fold.h"
+#include "ops/cuda/fp8_linear.h"
 #include "ops/cuda/packed_linear.h"
 #include "ops/cuda/random_values.h"
 #include "ops/experts/pack.h"
@@ -85,25 +86,39 @@ void keep_packed(Weight& w, const void* packed) {
   w.scale = nullptr;
 }
 
-// Dense FP8 weights get the layout of the matrix instruction. Not for the parts of a FeedForward of routed experts: their
+// Dense FP8 weights get the layout of the matrix instruction: of 8-bit products in `fp8` numerics, where the shape allows
+// it, else of 16-bit ones.
+struct DenseLayout {
+  size_t (*bytes)(const Weight&) = nullptr;
+  void (*pack)(CudaContext&, const Weight&, void*) = nullptr;
+};
+DenseLayout dense_layout(const CudaContext& context, const Weight& w) {
+  if (context.numerics() == Numerics::fp8 && cuda::can_pack_fp8(w)) return {cuda::packed_fp8_bytes, cuda::pack_fp8};
+  if (cuda::can_pack(w)) return {cuda::packed_bytes, cuda::pack_linear};
+  return {};
+}
+
+// Not for the parts of a FeedForward of routed experts: their
 // operator has a layout of its own, gate and up together.
 void prepare_weight(Context& base, Weight& weight) {
   CudaContext& context = CudaContext::of(base);
   fold(context, weight);
-  if (!cuda::can_pack(weight)) return;
-  const size_t bytes = cuda::packed_bytes(weight);
+  const DenseLayout layout = dense_layout(context, weight);
+  if (layout.pack == nullptr) return;
+  const size_t bytes = layout.bytes(weight);
   // The copy lives as long as the published bytes: with the context, or in step memory with the step.
   void* packed =
       context.is_placed(weight.data) ? context.allocate("packed weights", bytes) : context.allocate_step(bytes);
-  cuda::pack_linear(context, weight, packed);
+  layout.pack(context, weight, packed);
   weight.packed = packed;
 }
 
 void take_weight(CudaContext& context, Weight& weight, const Source& source) {
-  if (!cuda::can_pack(weight)) return source.place(context, weight);
-  void* packed = context.allocate("packed weights", cuda::packed_bytes(weight));
+  const DenseLayout layout = dense_layout(context, weight);
+  if (layout.pack == nullptr) return source.place(context, weight);
+  void* packed = context.allocate("packed weights", layout.bytes(weight));
   const StepScratch scratch(context);
-  cuda::pack_linear(context, source.stage(context, weight), packed);
+  layout.pack(context, source.stage(context, weight), packed);
   keep_packed(weight, packed);
 }
 

@@ -55,16 +55,17 @@ class Test final : public OperatorCase {
   void compare(Numerics numerics, const Outputs& expected, const Outputs& actual, Report& report) const override {
     // Norm weights reach 2. The rotation moves a value to its partner, so its rounding counts in units of the row.
     const Tolerance latent =
-        (sum(c_.d) + rounded(numerics) + sum(c_.head_dim)) * 2 + rounded(numerics) + stored(numerics);
+        (products(numerics, c_.d) + rounded(numerics) + sum(c_.head_dim)) * 2 + rounded(numerics) + stored(numerics);
     const Output &unrounded = expected.at("unrounded"), &rows = actual.at("latent");
     for (int64_t r = 0; r < unrounded.rows; ++r)
       compare_packed_row(report, fmt::format("latent[{}]", r), RowFormat::fp8_ue8m0_32, c_.head_dim, unrounded.f(r),
                          rows.u(r), latent);
     if (!c_.queries) return;
-    const Tolerance qr = (sum(c_.d) + rounded(numerics) + sum(c_.q_lora)) * 2;
+    const Tolerance qr = (products(numerics, c_.d) + rounded(numerics) + sum(c_.q_lora)) * 2;
     compare_values(report, "qr", expected.at("qr"), actual.at("qr"), qr + stored(numerics));
     compare_values(report, "q", reshape(expected.at("q"), c_.head_dim), reshape(actual.at("q"), c_.head_dim),
-                   qr + requantised(numerics, c_.q_lora) + rounded(numerics) * 2 + sum(c_.q_lora) + stored(numerics));
+                   qr + requantised(numerics, c_.q_lora) + rounded(numerics) * 2 + products(numerics, c_.q_lora) +
+                       stored(numerics));
   }
 
   Work work() const override {

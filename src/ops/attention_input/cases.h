@@ -26,6 +26,8 @@ inline const std::vector<AttentionInputCase>& attention_input_list() {
       {"tiny values", {{2, 3}}, 64, 2, 64, 16, 64, true, 1e-5},
       {"many rows", {{0, 70}, {11, 3}}, 64, 4, 64, 16, 64},
       {"release head", {{4000, 2}, {64, 3}}, 512, 4, 512, 64, 128},
+      {"wide, many rows", {{0, 131}, {300, 6}}, 256, 2, 128, 64, 256},
+      {"wide, queries for a suffix", {{0, 9, 4}, {40, 5, 5}}, 256, 2, 128, 64, 256},
   };
   return list;
 }

@@ -47,12 +47,21 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
   const int rows = args.in->rows;
   HADAL_CUDA_CHECK(args.head_dim % 32 == 0 && args.rope.dim % 2 == 0 && args.rope.dim <= args.head_dim);
   HADAL_CUDA_CHECK(args.latent.cols == static_cast<int64_t>(row_bytes(RowFormat::fp8_ue8m0_32, args.head_dim)));
-  // The latents, beside the queries.
   Scratch scratch(cuda);
+  const bool queries_follow = args.out != nullptr && args.out->rows > 0;
+  // In `fp8` numerics wkv and wq_a share Q4 of x, where they read the same rows.
+  Fp8Rows x;
+  if (rows > 0 && reads_fp8(cuda, args.wkv)) {
+    x = fp8_rows(scratch, rows, args.wkv.k);
+    quantise_rows(cuda, args.x.bf16(), args.x.cols, nullptr, x);
+  }
+  // The latents, beside the queries.
   Branch latents(cuda, rows);
   if (rows > 0) {
     const Tensor kv = cuda.activations(rows, args.head_dim);
-    linear(cuda, linear_args(args.x, args.wkv, kv));
+    LinearArgs latent = linear_args(args.x, args.wkv, kv);
+    latent.x_fp8 = x;
+    linear(cuda, latent);
     const size_t shared = sizeof(float) * static_cast<size_t>(args.head_dim) * kWarps;
     if (shared > 48 * 1024) fail_shape("attention_input", "a head of at most 3072 channels", args.head_dim);
     latent_kernel<<<(rows + kWarps - 1) / kWarps, 32 * kWarps, shared, cuda.stream()>>>(
@@ -61,15 +70,22 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
     HADAL_CUDA_LAUNCHED("window latents");
   }
   latents.rest();
-  if (args.out == nullptr || args.out->rows == 0) return;
+  if (!queries_follow) return;
   const int queries = args.out->rows;
   LinearArgs down = linear_args(args.x, args.wq_a, args.qr);
   down.rows = queries;
   down.x_row = args.source;
+  if (args.source == nullptr && queries == rows && reads_fp8(cuda, args.wq_a)) down.x_fp8 = x;
   linear(cuda, down);
-  rms_norm(cuda, args.qr.bf16(), queries, args.wq_a.n, args.q_norm, args.norm_eps, args.qr.bf16());
   LinearArgs up = linear_args(args.qr, args.wq_b, args.q);
   up.rows = queries;
+  const int lora = args.wq_a.n;
+  if (reads_fp8(cuda, args.wq_b) && lora % 256 == 0 && lora <= 8192) {
+    up.x_fp8 = fp8_rows(scratch, queries, lora);
+    rms_norm_fp8(cuda, args.qr.bf16(), queries, lora, args.q_norm, args.norm_eps, args.qr.bf16(), up.x_fp8);
+  } else {
+    rms_norm(cuda, args.qr.bf16(), queries, lora, args.q_norm, args.norm_eps, args.qr.bf16());
+  }
   linear(cuda, up);
   rotate_heads_kernel<<<queries, 256, 0, cuda.stream()>>>(args.q.bf16(), args.heads, args.head_dim, args.out->position,
                                                           args.rope);

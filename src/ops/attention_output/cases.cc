@@ -27,7 +27,8 @@ class Test final : public OperatorCase {
   void compare(Numerics numerics, const Outputs& expected, const Outputs& actual, Report& report) const override {
     const int inner = c_.groups * c_.o_lora;
     compare_values(report, "y", expected.at("y"), actual.at("y"),
-                   sum(c_.k) + rounded(numerics) + requantised(numerics, inner) + sum(inner) + stored(numerics));
+                   products(numerics, c_.k) + rounded(numerics) + requantised(numerics, inner) +
+                       products(numerics, inner) + stored(numerics));
   }
 
   Work work() const override {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/cuda/fp8_linear.h"
 #include "ops/cuda/linear_launch.cuh"
 #include "ops/cuda/packed_linear.h"
 #include "ops/cuda/row.cuh"
@@ -83,7 +84,38 @@ int lane_values(WeightFormat format) {
   return format == WeightFormat::bf16 ? 8 : format == WeightFormat::fp8_block32 ? 16 : 32;
 }
 
+void run_fp8(CudaContext& context, const LinearArgs& a) {
+  const Weight& w = a.w;
+  Scratch scratch(context);
+  Fp8Problem p;
+  p.x = a.x_fp8;
+  if (!p.x) {
+    p.x = fp8_rows(scratch, a.rows, w.k * a.groups);
+    quantise_rows(context, a.x, a.x_stride, a.x_row, p.x);
+  }
+  HADAL_CUDA_CHECK(p.x.rows == a.rows);
+  p.k = w.k;
+  p.n = w.n;
+  p.group_n = w.n / a.groups;
+  locate_packed_fp8(w, p);
+  p.y = a.y;
+  p.y_stride = a.y_stride;
+  if (!a.y_fp8) return fp8_linear(p, context.multiprocessors(), context.stream());
+  if (quantises_results(p)) {
+    p.quantised = a.y_fp8;
+    return fp8_linear(p, context.multiprocessors(), context.stream());
+  }
+  p.y = scratch.get<uint16_t>(static_cast<size_t>(a.rows) * w.n);
+  p.y_stride = w.n;
+  fp8_linear(p, context.multiprocessors(), context.stream());
+  quantise_rows(context, p.y, w.n, nullptr, a.y_fp8);
+}
+
 }  // namespace
+
+bool reads_fp8(const CudaContext& context, const Weight& w, int groups) {
+  return context.numerics() == Numerics::fp8 && w.packed != nullptr && can_pack_fp8(w) && w.n / groups % 64 == 0;
+}
 
 LinearArgs linear_args(const Tensor& x, const Weight& w, const Tensor& y) {
   LinearArgs a;
@@ -103,10 +135,15 @@ void linear(CudaContext& context, const LinearArgs& a) {
   if (a.rows == 0) return;
   const Weight& w = a.w;
   if (w.format == WeightFormat::f32) fail_shape("a linear", "a bf16, FP8 or MXFP4 weight; format is", 0);
+  if (reads_fp8(context, w, a.groups)) return run_fp8(context, a);
+  HADAL_CUDA_CHECK(!a.x_fp8 && !a.y_fp8);
   const int lane = lane_values(w.format);
   // By the shape alone, never by the number of rows.
   const bool any = w.k % lane != 0 || a.x_stride % 8 != 0;
   HADAL_CUDA_CHECK(a.groups > 0 && w.n % a.groups == 0);
+  const bool packed = w.packed != nullptr && !(context.numerics() == Numerics::fp8 && can_pack_fp8(w));
+  if (!packed && w.data == nullptr)
+    fail_shape("a grouped linear in fp8 numerics", "64 outputs a group", w.n / a.groups);
   HADAL_CUDA_CHECK(a.x != nullptr && w && (a.y != nullptr) != (a.y_f32 != nullptr));
   HADAL_CUDA_CHECK(any || (reinterpret_cast<uintptr_t>(w.data) | reinterpret_cast<uintptr_t>(a.x)) % 16 == 0);
 
@@ -129,7 +166,7 @@ void linear(CudaContext& context, const LinearArgs& a) {
     p.x_stride = cols;
     p.x_row = nullptr;
   }
-  if (w.packed != nullptr) {
+  if (packed) {
     HADAL_CUDA_CHECK(a.y != nullptr && a.y_stride % 8 == 0);
     PackedProblem q{p.x, p.x_stride, p.x_row, a.rows, w.k, w.n, w.n / a.groups, nullptr, nullptr, a.y, a.y_stride};
     locate_packed(w, q);

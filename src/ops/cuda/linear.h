@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "ops/cuda/context.h"
+#include "ops/cuda/fp8_rows.h"
 #include "ops/types.h"
 
 namespace hadal::cuda {
@@ -25,10 +26,17 @@ struct LinearArgs {
   int64_t y_stride = 0;
   const float* add = nullptr;  // fp32 [rows, y_stride], added to an fp32 result
   bool q1 = true;              // `official`: Q1 on the input of FP8 and FP4 weights
+  // `fp8`, where reads_fp8() says so: Q4 of x, made once for several linears; then x and x_row are not read. And a place
+  // for Q4 of the bf16 results instead of y, for the linear that reads them.
+  Fp8Rows x_fp8;
+  Fp8Rows y_fp8;
 };
 
 // A weight with `packed` set goes through packed_linear.h: FP8 weights of the release do, after prepare_weight.
 void linear(CudaContext& context, const LinearArgs& args);
+
+// Whether a linear with this weight multiplies FP8 by FP8 (fp8_linear.h).
+bool reads_fp8(const CudaContext& context, const Weight& w, int groups = 1);
 
 // bf16 activations x [rows, k] into a new bf16 tensor or a given one.
 LinearArgs linear_args(const Tensor& x, const Weight& w, const Tensor& y);

@@ -7,6 +7,8 @@
 #include "base/dtype.h"
 #include "ops/cuda/codec.cuh"
 #include "ops/cuda/errors.h"
+#include "ops/cuda/fold.h"
+#include "ops/cuda/fp8_linear.h"
 #include "ops/cuda/linear.h"
 #include "ops/cuda/packed_linear.h"
 
@@ -153,7 +155,85 @@ void check_packed(CudaContext& context, LinearArgs a, int most, std::vector<std:
                        std::to_string(std::sqrt(error / size)));
 }
 
+// FP8 products against the 16-bit ones of the same rounded operands, and against themselves for every tile.
+void check_fp8(CudaContext& context, int n, int k, int groups, std::vector<std::string>& failures) {
+  Scratch scratch(context);
+  constexpr int kMost = 300;
+  const std::string name = "fp8 [" + std::to_string(n) + ", " + std::to_string(k) + "]";
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  std::vector<uint8_t> data, scale;
+  for (int64_t i = 0; i < int64_t{n} * k; ++i) data.push_back(hadal::to_e4m3(normal(random) * 60));
+  for (int i = 0; i < n / 32 * (k / 32); ++i) scale.push_back(static_cast<uint8_t>(118 + random() % 5));
+  std::vector<uint16_t> x(static_cast<size_t>(kMost) * k * groups);
+  for (uint16_t& v : x) v = hadal::to_bf16(normal(random));
+  LinearArgs a;
+  a.rows = kMost;
+  a.x = context.upload(x);
+  a.x_stride = int64_t{k} * groups;
+  a.groups = groups;
+  a.w = {WeightFormat::fp8_block32, n, k, context.upload(data), context.upload(scale)};
+  fold_weight(context, a.w);
+  a.y = scratch.get<uint16_t>(static_cast<size_t>(kMost) * n);
+  a.y_stride = n;
+  linear(context, a);
+  const auto want = download(context, a.y, static_cast<size_t>(kMost) * n);
+
+  void* packed = context.allocate_step(packed_fp8_bytes(a.w));
+  pack_fp8(context, a.w, packed);
+  a.w.packed = packed;
+  std::vector<uint16_t> first;
+  for (const int rows : {kMost, kMost, 1, 7, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 136, 137, 256, 257}) {
+    a.rows = rows;
+    linear(context, a);
+    const auto y = download(context, a.y, static_cast<size_t>(rows) * n);
+    if (first.empty()) first = y;
+    if (!std::equal(y.begin(), y.end(), first.begin()))
+      failures.push_back(name + ": " + std::to_string(rows) + " rows differ from " + std::to_string(kMost));
+  }
+  double error = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double w = hadal::from_bf16(want[i]), e = w - hadal::from_bf16(first[i]);
+    error += e * e;
+    size += w * w;
+  }
+  // Both sides round to bf16, and the tensor core drops bits (tolerance.h).
+  if (!(error <= size * 4e-6)) failures.push_back(name + " is off by " + std::to_string(std::sqrt(error / size)));
+
+  // Q4 of the results, for the next linear: by the epilogue of many rows, and by a pass over few.
+  if (n / groups % 128 != 0) return;
+  for (const int rows : {kMost, 129, 65}) {
+    Scratch inner(context);
+    a.rows = rows;
+    a.y_fp8 = {};
+    linear(context, a);
+    const Fp8Rows apart = fp8_rows(inner, rows, n);
+    quantise_rows(context, a.y, n, nullptr, apart);
+    a.y_fp8 = fp8_rows(inner, rows, n);
+    linear(context, a);
+    const size_t count = static_cast<size_t>(apart.padded) * n;
+    const auto codes = download(context, apart.codes, count), fused = download(context, a.y_fp8.codes, count);
+    const auto scales = download(context, apart.scales, count / 128),
+               fused_scales = download(context, a.y_fp8.scales, count / 128);
+    for (size_t i = 0; i < count; ++i)
+      if (i / 128 % apart.padded < static_cast<size_t>(rows) &&
+          (codes[i] != fused[i] || scales[i / 128] != fused_scales[i / 128])) {
+        failures.push_back(name + ": results quantised in the kernel differ for " + std::to_string(rows) + " rows");
+        break;
+      }
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> check_fp8_linear(CudaContext& context) {
+  std::vector<std::string> failures;
+  check_fp8(context, 512, 5120, 1, failures);
+  check_fp8(context, 1280, 1280, 1, failures);
+  check_fp8(context, 1024, 256, 4, failures);
+  check_fp8(context, 256, 128, 4, failures);  // groups of 64 outputs
+  return failures;
+}
 
 std::vector<std::string> check_codecs(CudaContext& context) {
   std::vector<std::string> failures;

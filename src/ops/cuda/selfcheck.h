@@ -15,4 +15,8 @@ std::vector<std::string> check_codecs(CudaContext& context);
 // A row of a linear has the same bits alone and among 2 to 300 others, for every weight format.
 std::vector<std::string> check_row_invariance(CudaContext& context);
 
+// Products of FP8 by FP8: near the 16-bit ones of the same operands, the same bits for 1 to 300 rows, and results quantised
+// in the kernel as by a pass over them. The context's numerics are `fp8`.
+std::vector<std::string> check_fp8_linear(CudaContext& context);
+
 }  // namespace hadal::cuda

@@ -23,6 +23,12 @@ TEST(CudaSelfcheck, RowsDoNotDependOnTheirNumber) {
   expect_none(check_row_invariance(context));
 }
 
+TEST(CudaSelfcheck, Fp8Products) {
+  if (!unavailable_reason().empty()) GTEST_SKIP() << unavailable_reason();
+  CudaContext context(Numerics::fp8);
+  expect_none(check_fp8_linear(context));
+}
+
 TEST(CudaContext, SaysWhyItCannotStart) {
   if (unavailable_reason().empty()) GTEST_SKIP() << "there is a GPU";
   EXPECT_THROW(CudaContext(Numerics::bf16), std::runtime_error);

@@ -1,4 +1,5 @@
-// The Hopper matrix instruction (wgmma): D[64, N] += A[64, 16] B[16, N], fp32 sums, 16-bit operands.
+// The Hopper matrix instruction (wgmma): D[64, N] += A[64, 16] B[16, N], fp32 sums, 16-bit operands; with 8-bit operands
+// a step is 32 in K.
 // B is in shared memory; A in registers (rs) or in shared memory (ss). A warpgroup issues it together. One macro line
 // a shape, since an asm statement cannot have a computed number of operands.
 #pragma once
@@ -142,6 +143,15 @@ struct Wgmma;
   static __device__ __forceinline__ void settle(float* d) {                                                        \
     asm volatile("" : HADAL_D##N : : "memory");                                                                    \
   }
+// 8-bit operands, both K-major in shared memory: a row is 128 values of K, a step of 32 in K adds 32 bytes.
+#define HADAL_WGMMA_SS8(N, NAME, TYPES, I0, I1, I2)                                                                \
+  static __device__ __forceinline__ void NAME(float* d, uint64_t a, uint64_t b, int accumulate) {                  \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" I2 ", 0;\n"                                                  \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32." TYPES " {" HADAL_R##N "}, %" I0 ", %" I1        \
+                 ", p, 1, 1;\n}\n"                                                                                 \
+                 : HADAL_D##N                                                                                      \
+                 : "l"(a), "l"(b), "r"(accumulate));                                                               \
+  }
 #define HADAL_WGMMA(N, I0, I1, I2, I3, I4, I5, I6)                            \
   template <>                                                                 \
   struct Wgmma<N> {                                                           \
@@ -151,6 +161,7 @@ struct Wgmma;
     HADAL_WGMMA_RS(N, rs_f16, "f16.f16", I0, I1, I2, I3, I4, I5, I6)          \
     HADAL_WGMMA_SS(N, ss, "bf16.bf16", I0, I1, I2, I3)                        \
     HADAL_WGMMA_SS(N, ss_f16, "f16.f16", I0, I1, I2, I3)                      \
+    HADAL_WGMMA_SS8(N, ss_e4m3, "e4m3.e4m3", I0, I1, I2)                      \
   };
 HADAL_WGMMA(8, "4", "5", "6", "7", "8", "9", "10")
 HADAL_WGMMA(16, "8", "9", "10", "11", "12", "13", "14")

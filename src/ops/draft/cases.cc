@@ -26,7 +26,7 @@ class ContextTest final : public OperatorCase {
   void compare(Numerics numerics, const Outputs& expected, const Outputs& actual, Report& report) const override {
     // Norm weights reach 2.
     compare_values(report, "main_x", expected.at("main_x"), actual.at("main_x"),
-                   (sum(c_.taps * c_.d) + rounded(numerics) + sum(c_.d)) * 2 + stored(numerics));
+                   (products(numerics, c_.taps * c_.d) + rounded(numerics) + sum(c_.d)) * 2 + stored(numerics));
   }
 
   Work work() const override {

@@ -101,7 +101,7 @@ class ApplyTest final : public OperatorCase {
   void compare(Numerics numerics, const Outputs& expected, const Outputs& actual, Report& report) const override {
     // Key and value; then the dot product of two normalised vectors with weights around 1, over sqrt(d): of size 1, or
     // sqrt(d) where the vectors are parallel.
-    const Tolerance projected = sum(c_.inner) + rounded(numerics);
+    const Tolerance projected = products(numerics, c_.inner) + rounded(numerics);
     const double dot_error = 2 * (projected + sum(3 * c_.d)).of_scale;
     const Output &want_h = expected.at("h"), &want_gate = expected.at("gate"), &have_gate = actual.at("gate");
     const Output want = reshape(want_h, c_.d), have = reshape(actual.at("h"), c_.d);

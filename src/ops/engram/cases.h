@@ -37,6 +37,7 @@ inline constexpr EngramApplyCase kEngramApplyCases[] = {
     {"gate far out", 4, 4, 128, 64, false, EngramInput::opposite},
     {"many rows", 66, 4, 64, 96, true},
     {"wide", 3, 4, 512, 768},
+    {"wide, many rows", 140, 2, 128, 256},
 };
 
 Cases engram_gather_cases(uint64_t seed);

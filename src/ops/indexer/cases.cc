@@ -80,7 +80,7 @@ class Test final : public OperatorCase {
   void compare(Numerics numerics, const Outputs& expected, const Outputs& actual, Report& report) const override {
     Random random = this->random();
     const Inputs in = inputs(random);
-    const Tolerance query = sum(c_.q_lora) + rounded(numerics) * 2 + stored(numerics);
+    const Tolerance query = products(numerics, c_.q_lora) + rounded(numerics) * 2 + stored(numerics);
     for (int r = 0; r < in.step.kept.rows(); ++r) {
       const float* queries = actual.at("queries").f(r);
       const float* unrounded = expected.at("unrounded").f(r);

@@ -1,0 +1,290 @@
+// FP8 dense projections on one GPU at the release's shapes, random codes and scales, rows quantised by Q4. First checks:
+// sampled rows against float64 of the same operands, equal bits when run twice, and equal bits for a row among 1 to 4096.
+// Then times of kernels, beside the rate of the matrix unit alone.      linear_bench [check|time|all]
+#include <memory>
+#include <string>
+
+#include "bench.cuh"
+#include "ops/cuda/fold.h"
+#include "ops/cuda/fp8_linear.cuh"
+#include "ops/cuda/linear.h"
+#include "ops/cuda/packed_linear.h"
+
+namespace hadal::bench {
+namespace {
+
+using namespace hadal::cuda;
+
+constexpr int kMost = 4096;
+
+struct Shape {
+  const char* name;
+  int n, k, groups;
+  double flops(int rows) const { return 2.0 * rows * n * k; }
+  double bytes(int rows) const { return double(n) * k + double(rows) * (k * groups + 2.0 * n); }
+};
+constexpr Shape kShapes[] = {{"wq_a", 1280, 5120, 1},      {"wkv", 512, 5120, 1},         {"wq_b", 32768, 1280, 1},
+                             {"wo_a", 8192, 4096, 8},      {"wo_b", 5120, 8192, 1},       {"shared w1", 2304, 5120, 1},
+                             {"shared w2", 5120, 2304, 1}, {"engram wkv", 25600, 6144, 1}};
+constexpr double kBurst = 1450e12, kMemory = 4.3e12;
+
+__global__ void fill_codes(uint8_t* out, size_t count, uint64_t seed) {
+  for (size_t i = blockIdx.x * size_t{256} + threadIdx.x; i < count; i += size_t{256} * gridDim.x)
+    out[i] = cuda::to_e4m3(gaussian(seed, i) * 100);
+}
+__global__ void fill_scales(uint8_t* out, size_t count, uint64_t seed) {
+  for (size_t i = blockIdx.x * size_t{256} + threadIdx.x; i < count; i += size_t{256} * gridDim.x)
+    out[i] = static_cast<uint8_t>(113 + mix(seed + i) % 3);
+}
+
+// A weight folded in the published layout, and packed for the kernels; `copies` of it, so that they do not stay in L2.
+struct Matrix {
+  Matrix(CudaContext& context, const Shape& s, uint64_t seed, int count)
+      : shape(s), data(size_t(s.n) * s.k), scale(size_t(s.n) * s.k / 1024) {
+    fill_codes<<<4096, 256>>>(data.get(), data.bytes(), seed);
+    fill_scales<<<512, 256>>>(scale.get(), scale.bytes(), seed);
+    HADAL_CUDA(cudaDeviceSynchronize());
+    weight = {WeightFormat::fp8_block32, s.n, s.k, data.get(), scale.get()};
+    fold_weight(context, weight);
+    for (int i = 0; i < count; ++i) {
+      packed.push_back(std::make_unique<DeviceArray<uint8_t>>(packed_fp8_bytes(weight)));
+      pack_fp8(context, weight, packed.back()->get());
+    }
+    context.wait();
+  }
+  Fp8Problem problem(const Fp8Rows& x, uint16_t* y, int copy = 0) const {
+    Weight w = weight;
+    w.packed = packed[copy % packed.size()]->get();
+    Fp8Problem p;
+    p.x = x;
+    p.k = shape.k;
+    p.n = shape.n;
+    p.group_n = shape.n / shape.groups;
+    p.y = y;
+    p.y_stride = shape.n;
+    locate_packed_fp8(w, p);
+    return p;
+  }
+  Shape shape;
+  DeviceArray<uint8_t> data, scale;
+  Weight weight;
+  std::vector<std::unique_ptr<DeviceArray<uint8_t>>> packed;
+};
+
+// Rows of x and their Q4, which live as long as the scratch.
+struct Rows {
+  Rows(CudaContext& context, Scratch& scratch, int rows, int columns, uint64_t seed)
+      : x(scratch.get<uint16_t>(size_t(rows) * columns)), columns(columns) {
+    fill_bf16(x, size_t(rows) * columns, seed, 1.0f);
+    HADAL_CUDA(cudaDeviceSynchronize());
+    fp8 = fp8_rows(scratch, rows, columns);
+    quantise_rows(context, x, columns, nullptr, fp8);
+  }
+  uint16_t* x;
+  int columns;
+  Fp8Rows fp8;
+};
+
+// float64 of the operands as they are: one warp an output of row `row`.
+__global__ void reference_kernel(Fp8Rows x, int row, const uint8_t* w, const uint8_t* scale, int n, int k, int group_n,
+                                 double* out) {
+  const int o = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (o >= n) return;
+  double sum = 0;
+  for (int c = lane; c < k; c += 32) {
+    const int group = o / group_n * (k / 128) + c / 128;
+    const double xv = double(cuda::from_e4m3(fp8_chunk(x, group, row, c % 128 / 16)[c % 16])) *
+                      x.scales[int64_t(group) * x.padded + row];
+    sum += xv * cuda::from_e4m3(w[int64_t(o) * k + c]) * cuda::from_ue8m0(scale[int64_t(o / 32) * (k / 32) + c / 32]);
+  }
+  for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+  if (lane == 0) out[o] = sum;
+}
+
+using Launch = void (*)(const Fp8Problem&, int, cudaStream_t);
+struct Variant {
+  const char* name;
+  Launch launch;
+};
+constexpr Variant kWide[] = {{"1x128", launch_fp8_wide<Fp8Wide<1, 128, 6, false>>},
+                             {"1x128 deep", launch_fp8_wide<Fp8Wide<1, 128, 6, false, 1, true>>},
+                             {"1x128 deep pairs", launch_fp8_wide<Fp8Wide<1, 128, 6, false, 2, true>>},
+                             {"1x160", launch_fp8_wide<Fp8Wide<1, 160, 5, false>>},
+                             {"1x160 pairs", launch_fp8_wide<Fp8Wide<1, 160, 5, false, 2>>},
+                             {"1x192", launch_fp8_wide<Fp8Wide<1, 192, 4, false>>},
+                             {"1x192 pairs", launch_fp8_wide<Fp8Wide<1, 192, 4, false, 2>>},
+                             {"2x128", launch_fp8_wide<Fp8Wide<2, 128, 4, false>>},
+                             {"2x128 pairs", launch_fp8_wide<Fp8Wide<2, 128, 4, false, 2>>}};
+constexpr Variant kNarrow1[] = {{"8, 12 stages, 2 CTAs", launch_fp8_narrow<Fp8Narrow<8, 12, 2>>},
+                                {"8, 20 stages, 1 CTA", launch_fp8_narrow<Fp8Narrow<8, 20, 1>>},
+                                {"8, 7 stages, 3 CTAs", launch_fp8_narrow<Fp8Narrow<8, 7, 3>>}};
+constexpr Variant kNarrow128[] = {{"128, 8 stages, 1 CTA", launch_fp8_narrow<Fp8Narrow<128, 8, 1>>},
+                                  {"128, 6 stages", launch_fp8_narrow<Fp8Narrow<128, 6, 1>>}};
+
+bool check(CudaContext& context, const Shape& shape) {
+  Scratch scratch(context);
+  Matrix m(context, shape, 5, 1);
+  Rows rows(context, scratch, kMost, shape.k * shape.groups, 9);
+  DeviceArray<uint16_t> y(size_t(kMost) * shape.n), again(size_t(kMost) * shape.n);
+  const auto run = [&](const Fp8Rows& x, DeviceArray<uint16_t>& out) {
+    out.poison();
+    fp8_linear(m.problem(x, out.get()), context.multiprocessors(), context.stream());
+    context.wait();
+    return out.host(0, size_t(x.rows) * shape.n);
+  };
+  const std::vector<uint16_t> want = run(rows.fp8, y);
+  bool ok = run(rows.fp8, again) == want;
+  std::printf("%s: twice %s;", shape.name, ok ? "equal" : "DIFFERENT");
+
+  // Against float64.
+  DeviceArray<double> reference(shape.n);
+  std::vector<double> got, exact, rounded;
+  for (const int row : {0, 77, 1234, 4095}) {
+    reference_kernel<<<(shape.n + 7) / 8, 256>>>(rows.fp8, row, m.data.get(), m.scale.get(), shape.n, shape.k,
+                                                 shape.n / shape.groups, reference.get());
+    const std::vector<double> r = reference.host();
+    for (int o = 0; o < shape.n; ++o) {
+      exact.push_back(r[o]);
+      rounded.push_back(bf16_value(cuda::to_bf16(float(r[o]))));
+      got.push_back(bf16_value(want[size_t(row) * shape.n + o]));
+    }
+  }
+  const double error = error_norm(got, exact), beyond = error_norm(got, rounded);
+  std::printf(" from float64 %.2e, from its bf16 %.2e;", error, beyond);
+  ok &= error < 2e-3;
+
+  for (const int count : {1, 5, 8, 16, 27, 32, 64, 100, 128, 129, 256, 300}) {
+    Scratch inner(context);
+    const Fp8Rows part = fp8_rows(inner, count, shape.k * shape.groups);
+    quantise_rows(context, rows.x, rows.columns, nullptr, part);
+    const std::vector<uint16_t> have = run(part, again);
+    size_t differ = 0;
+    for (size_t i = 0; i < have.size(); ++i) differ += have[i] != want[i];
+    if (differ > 0) std::printf(" %d rows: %zu of %zu DIFFER;", count, differ, have.size());
+    ok &= differ == 0;
+  }
+  // Every variant gives the same bits.
+  for (const Variant& variant : kWide)
+    for (const int count : {kMost, 300, 129}) {
+      Scratch inner(context);
+      const Fp8Rows part = fp8_rows(inner, count, shape.k * shape.groups);
+      quantise_rows(context, rows.x, rows.columns, nullptr, part);
+      again.poison();
+      variant.launch(m.problem(part, again.get()), context.multiprocessors(), context.stream());
+      context.wait();
+      const std::vector<uint16_t> have = again.host(0, size_t(count) * shape.n);
+      const bool same = std::equal(have.begin(), have.end(), want.begin());
+      if (!same) std::printf(" [%s] %d rows DIFFER;", variant.name, count);
+      ok &= same;
+    }
+  // Q4 of the results in the epilogue against a pass over them.
+  if (shape.groups > 1) {
+    Scratch inner(context);
+    for (const int count : {300, kMost}) {
+      const Fp8Rows part = fp8_rows(inner, count, shape.k * shape.groups);
+      quantise_rows(context, rows.x, rows.columns, nullptr, part);
+      const Fp8Rows apart = fp8_rows(inner, count, shape.n), fused = fp8_rows(inner, count, shape.n);
+      run(part, again);
+      quantise_rows(context, again.get(), shape.n, nullptr, apart);
+      Fp8Problem p = m.problem(part, nullptr);
+      p.quantised = fused;
+      fp8_linear(p, context.multiprocessors(), context.stream());
+      context.wait();
+      size_t differ = 0;
+      const auto a = read_device(apart.codes, size_t(apart.padded) * shape.n), b = read_device(fused.codes, a.size());
+      const auto sa = read_device(apart.scales, size_t(apart.padded) * shape.n / 128),
+                 sb = read_device(fused.scales, sa.size());
+      for (int g = 0; g < shape.n / 128; ++g)
+        for (int r = 0; r < count; ++r) {
+          differ += sa[size_t(g) * apart.padded + r] != sb[size_t(g) * apart.padded + r];
+          for (int c = 0; c < 128; ++c) {
+            const size_t i = (size_t(g) * apart.padded + r) * 128 + c;
+            differ += a[i] != b[i];
+          }
+        }
+      std::printf(" fused Q4, %d rows: %s;", count, differ == 0 ? "equal" : "DIFFERENT");
+      ok &= differ == 0;
+    }
+  }
+  std::printf(" %s\n", ok ? "pass" : "FAIL");
+  std::fflush(stdout);
+  return ok;
+}
+
+// ---- the matrix unit alone: 8-bit products of operands that stay in shared memory
+__global__ void __launch_bounds__(256, 1) products_kernel(const uint8_t* codes, int steps, float* out) {
+  extern __shared__ __align__(1024) uint8_t bytes[];
+  for (int i = threadIdx.x; i < 384 * 128 / 16; i += 256)
+    reinterpret_cast<uint4*>(bytes)[i] = reinterpret_cast<const uint4*>(codes)[i];
+  fence_async_shared();
+  __syncthreads();
+  float d[128];
+  for (int i = 0; i < 128; ++i) d[i] = 0;
+  const uint64_t a = k_major_descriptor(smem_address(bytes + threadIdx.x / 128 * 8192)),
+                 b = k_major_descriptor(smem_address(bytes + 16384));
+  for (int i = 0; i < steps; ++i) {
+    wgmma_fence();
+#pragma unroll
+    for (int j = 0; j < 4; ++j) Wgmma<256>::ss_e4m3(d, a + 2 * j, b + 2 * j, 1);
+    wgmma_commit();
+    wgmma_wait<0>();
+  }
+  float sum = 0;
+  for (int i = 0; i < 128; ++i) sum += d[i];
+  out[blockIdx.x * 256 + threadIdx.x] = sum;
+}
+
+void time_ceiling(int multiprocessors) {
+  DeviceArray<uint8_t> codes(384 * 128);
+  DeviceArray<float> out(256 * 1024);
+  fill_codes<<<64, 256>>>(codes.get(), codes.bytes(), 3);
+  HADAL_CUDA(cudaFuncSetAttribute(products_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024));
+  constexpr int kSteps = 4096;
+  const Time t = time_graph(1, [&](cudaStream_t s, int) {
+    products_kernel<<<multiprocessors, 256, 64 * 1024, s>>>(codes.get(), kSteps, out.get());
+  });
+  report("ceiling", "e4m3 products alone", t, 2.0 * multiprocessors * kSteps * 128 * 256 * 128, 0, 0);
+}
+
+void time_shapes(CudaContext& context, int rows, const Variant* variants, size_t count, double warm_ms) {
+  for (const Shape& shape : kShapes) {
+    Scratch scratch(context);
+    Matrix m(context, shape, 5, std::max(1, int(160e6 / (double(shape.n) * shape.k))));
+    Rows x(context, scratch, rows, shape.k * shape.groups, 9);
+    DeviceArray<uint16_t> y(size_t(rows) * shape.n);
+    context.wait();
+    for (size_t v = 0; v < count; ++v) {
+      if (shape.n / shape.groups % 64 != 0) continue;
+      const Time t = time_graph(
+          rows > 1000 ? 4 : 16,
+          [&](cudaStream_t s, int i) {
+            variants[v].launch(m.problem(x.fp8, y.get(), i), context.multiprocessors(), s);
+          },
+          warm_ms, 9);
+      const std::string name = std::string(shape.name) + " x " + std::to_string(rows) + " [" + variants[v].name + "]";
+      report("fp8_linear", name.c_str(), t, shape.flops(rows), shape.bytes(rows),
+             1e3 * std::max(shape.flops(rows) / kBurst, shape.bytes(rows) / kMemory));
+    }
+  }
+}
+
+void time_all(CudaContext& context) {
+  time_ceiling(context.multiprocessors());
+  time_shapes(context, kMost, kWide, std::size(kWide), 60);
+  time_shapes(context, 1, kNarrow1, std::size(kNarrow1), 15);
+  time_shapes(context, 128, kNarrow128, std::size(kNarrow128), 15);
+  time_ceiling(context.multiprocessors());
+}
+
+}  // namespace
+}  // namespace hadal::bench
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "all";
+  hadal::CudaContext context(hadal::Numerics::fp8);
+  bool ok = true;
+  if (what != "time")
+    for (const auto& shape : hadal::bench::kShapes) ok &= hadal::bench::check(context, shape);
+  if (what != "check") hadal::bench::time_all(context);
+  return ok ? 0 : 1;
+}

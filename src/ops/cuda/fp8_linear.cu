@@ -1,0 +1,70 @@
+#include "ops/cuda/fp8_linear.cuh"
+
+namespace hadal::cuda {
+
+void fp8_narrow(const Fp8Problem&, int multiprocessors, cudaStream_t);
+void fp8_wide(const Fp8Problem&, int multiprocessors, cudaStream_t);
+
+namespace {
+
+constexpr int kNarrowRows = 128;
+
+size_t code_bytes(const Weight& w) { return static_cast<size_t>(w.n) * static_cast<size_t>(w.k); }
+
+// 16 bytes a thread; eight threads a row of 128.
+__global__ void __launch_bounds__(256) pack_kernel(const uint8_t* data, int n, int k, uint8_t* out) {
+  const int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x;
+  if (i >= static_cast<int64_t>(n) * k / 16) return;
+  const int chunk = i % 8, row = i / 8 % n, group = static_cast<int>(i / 8 / n);
+  *reinterpret_cast<uint4*>(out + (static_cast<int64_t>(group) * n + row) * 128 + ((chunk ^ (row & 7)) << 4)) =
+      *reinterpret_cast<const uint4*>(data + static_cast<int64_t>(row) * k + group * 128 + chunk * 16);
+}
+
+__global__ void scales_kernel(const uint8_t* scale, int n, int k, float* out) {
+  const int i = blockIdx.x * 256 + threadIdx.x, blocks = n / 32;
+  if (i < blocks * (k / 128)) out[i] = from_ue8m0(scale[i % blocks * (k / 32) + i / blocks * 4]);
+}
+
+}  // namespace
+
+bool can_pack_fp8(const Weight& w) { return w.format == WeightFormat::fp8_block32 && w.n % 128 == 0 && w.k % 128 == 0; }
+
+size_t packed_fp8_bytes(const Weight& w) {
+  // Eight scales more: a piece reads those of all its columns, also where the weight has ended.
+  return code_bytes(w) + (code_bytes(w) / (32 * 128) + 8) * sizeof(float);
+}
+
+void pack_fp8(CudaContext& context, const Weight& w, void* to) {
+  auto* packed = static_cast<uint8_t*>(to);
+  pack_kernel<<<static_cast<unsigned>((code_bytes(w) / 16 + 255) / 256), 256, 0, context.stream()>>>(
+      static_cast<const uint8_t*>(w.data), w.n, w.k, packed);
+  HADAL_CUDA_LAUNCHED("pack_fp8");
+  const int scales = w.n / 32 * (w.k / 128);
+  scales_kernel<<<(scales + 255) / 256, 256, 0, context.stream()>>>(w.scale, w.n, w.k,
+                                                                    reinterpret_cast<float*>(packed + code_bytes(w)));
+  HADAL_CUDA_LAUNCHED("pack_fp8 scales");
+}
+
+void locate_packed_fp8(const Weight& w, Fp8Problem& p) {
+  p.weights = static_cast<const uint8_t*>(w.packed);
+  p.weight_scales = reinterpret_cast<const float*>(p.weights + code_bytes(w));
+}
+
+bool quantises_results(const Fp8Problem& p) { return p.x.rows > kNarrowRows && p.group_n % 128 == 0; }
+
+void fp8_linear(const Fp8Problem& p, int multiprocessors, cudaStream_t stream) {
+  if (p.x.rows == 0) return;
+  HADAL_CUDA_CHECK(p.k % 128 == 0 && p.group_n % 64 == 0 && p.n % p.group_n == 0 && p.y_stride % 8 == 0);
+  HADAL_CUDA_CHECK(p.x.columns == p.n / p.group_n * p.k && (!p.quantised || quantises_results(p)));
+  if (p.x.rows > kNarrowRows && p.group_n % 128 == 0) return fp8_wide(p, multiprocessors, stream);
+  for (int row = 0; row < p.x.rows; row += kNarrowRows) {  // more than once for odd shapes only
+    Fp8Problem part = p;
+    part.x.codes += int64_t{row} * 128;
+    part.x.scales += row;
+    part.x.rows = std::min(kNarrowRows, p.x.rows - row);
+    part.y += row * p.y_stride;
+    fp8_narrow(part, multiprocessors, stream);
+  }
+}
+
+}  // namespace hadal::cuda

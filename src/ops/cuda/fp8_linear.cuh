@@ -1,0 +1,470 @@
+// Kernels of fp8_linear.h.
+//
+// Wide (prefill): rows of x are the M side of the matrix instruction and weights the N side, so that a thread needs two row
+// scales for each of its 64-row blocks and one weight scale for 32 columns: adding a partial sum costs one fused
+// multiply-add. Two warpgroups take their partial sums in turn, and while one adds, the other multiplies.
+// Narrow (decode): weights are the M side, so that no product is wasted on rows that are not there. The tensor core gives
+// the same bits for exchanged operands.
+// Both read operands as they lie in memory, by bulk copies into a ring of stages of 128 of k.
+#pragma once
+
+#include <algorithm>
+
+#include "ops/cuda/errors.h"
+#include "ops/cuda/fp8_linear.h"
+#include "ops/cuda/fp8_rows.cuh"
+#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/wgmma.cuh"
+
+namespace hadal::cuda {
+
+// d = A[64, 128] B[128, N], both from stages in shared memory.
+template <int N>
+__device__ __forceinline__ void multiply_group(float* d, uint64_t a, uint64_t b) {
+  wgmma_fence();
+#pragma unroll
+  for (int j = 0; j < 4; ++j) Wgmma<N>::ss_e4m3(d, a + 2 * j, b + 2 * j, j > 0);
+  wgmma_commit();
+}
+
+// ---- wide ------------------------------------------------------------------------------------------------------
+template <int Blocks, int N, int Stages, bool Quantise, int Cluster = 1, bool Deep = false>
+struct Fp8Wide {
+  static constexpr bool kDeep = Deep;
+  static constexpr int kCluster =
+      Cluster;  // CTAs that work on neighbouring rows and give each other parts of the weights
+  static constexpr int kBlocks = Blocks, kN = N, kStages = Stages;
+  static constexpr bool kQuantise = Quantise;  // results as Q4 instead of bf16: N = 128
+  static constexpr int kRows = 128 * Blocks;   // a warpgroup has Blocks blocks of 64
+  static constexpr int kThreads = 384;
+  // Scales of the piece's blocks of 32 outputs, from a 16-byte boundary on.
+  static constexpr int kScales = N % 128 == 0 ? N / 32 : (N / 32 + 6) / 4 * 4;
+  static constexpr int kResultRow = N + 16;  // bytes of half a row of bf16, padded against bank conflicts
+};
+
+template <class S>
+struct Fp8WideShared {
+  uint8_t rows[S::kStages][S::kRows * 128];
+  uint8_t weights[S::kStages][S::kN * 128];
+  uint8_t results[8][16 * S::kResultRow];  // of a warp
+  float row_scales[S::kStages][S::kRows];
+  float weight_scales[S::kStages][S::kScales];
+  uint64_t full[S::kStages], empty[S::kStages];
+};
+
+struct Fp8Piece {
+  int row0, n0, input;  // input: the first group of 128 of x
+};
+// Pieces that run at the same time share weights and go through all rows.
+template <class S>
+struct Fp8Pieces {
+  int row_tiles, group_tiles, count;
+  __device__ __forceinline__ explicit Fp8Pieces(const Fp8Problem& p)
+      : row_tiles((p.x.rows + S::kRows * S::kCluster - 1) / (S::kRows * S::kCluster)),
+        group_tiles((p.group_n + S::kN - 1) / S::kN),
+        count(row_tiles * group_tiles * (p.n / p.group_n)) {}
+  __device__ __forceinline__ Fp8Piece operator()(const Fp8Problem& p, int number) const {
+    const int tile = number / row_tiles, group = tile / group_tiles;
+    const int rank = S::kCluster > 1 ? static_cast<int>(cluster_cta_rank()) : 0;
+    return {(number % row_tiles * S::kCluster + rank) * S::kRows, group * p.group_n + tile % group_tiles * S::kN,
+            group * (p.k / 128)};
+  }
+};
+
+template <class S>
+__device__ __forceinline__ void fp8_supply(Fp8WideShared<S>& s, const Fp8Problem& p) {
+  const int k_groups = p.k / 128;
+  RingPosition<S::kStages> ring;
+  const Fp8Pieces<S> pieces(p);
+  for (int number = blockIdx.x / S::kCluster; number < pieces.count; number += gridDim.x / S::kCluster) {
+    const Fp8Piece piece = pieces(p, number);
+    // What lies behind the last row or output stays as it is in shared memory: its products are not stored.
+    const uint32_t row_bytes = max(min(S::kRows, p.x.padded - piece.row0), 0) * 128,
+                   n_bytes = min(S::kN, p.n - piece.n0) * 128;
+    const uint8_t* rows = p.x.codes + (static_cast<int64_t>(piece.input) * p.x.padded + piece.row0) * 128;
+    const uint8_t* weights = p.weights + static_cast<int64_t>(piece.n0) * 128;
+    const float* row_scales = p.x.scales + static_cast<int64_t>(piece.input) * p.x.padded + piece.row0;
+    const float* weight_scales = p.weight_scales + piece.n0 / 32 / 4 * 4;
+    for (int k = 0; k < k_groups; ++k) {
+      mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
+      uint64_t* full = &s.full[ring.stage];
+      mbarrier_arrive_expect(full, row_bytes + row_bytes / 32 + n_bytes + sizeof(s.weight_scales[0]));
+      if (S::kCluster == 1 || row_bytes > 0) {
+        bulk_copy(s.rows[ring.stage], rows, row_bytes, full);
+        bulk_copy(s.row_scales[ring.stage], row_scales, row_bytes / 32, full);
+      }
+      bulk_copy(s.weight_scales[ring.stage], weight_scales, sizeof(s.weight_scales[0]), full);
+      if constexpr (S::kCluster == 1) {
+        bulk_copy(s.weights[ring.stage], weights, n_bytes, full);
+      } else {
+        const uint32_t part = n_bytes / S::kCluster, at = cluster_cta_rank() * part;
+        bulk_copy_multicast(s.weights[ring.stage] + at, weights + at, part, full, (1 << S::kCluster) - 1);
+      }
+      row_scales += p.x.padded;
+      weight_scales += p.n / 32;
+      rows += static_cast<int64_t>(p.x.padded) * 128;
+      weights += static_cast<int64_t>(p.n) * 128;
+      ring.advance();
+    }
+  }
+}
+
+// A warp's 16 rows of sums to y through shared memory, half of the columns at a time, so that rows are written in runs.
+template <class S>
+__device__ __forceinline__ void write_rows(const Fp8Problem& p, int n0, int row0, uint8_t* results, int lane,
+                                           const float* sum) {
+  constexpr int kChunks = S::kN / 16;  // of 16 bytes in half a row
+  const uint32_t address = smem_address(results) + (lane & 15) * S::kResultRow + (lane >> 4) * 16;
+  const int columns = p.n - n0, rows = p.x.rows - row0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    __syncwarp();  // the results before have left
+#pragma unroll
+    for (int j = 0; j < S::kN / 32; ++j) {
+      const float* v = sum + half * (S::kN / 4) + 8 * j;
+      store_matrix4(address + j * 32, pack_bf16x2(v[0], v[1]), pack_bf16x2(v[2], v[3]), pack_bf16x2(v[4], v[5]),
+                    pack_bf16x2(v[6], v[7]));
+    }
+    __syncwarp();
+    uint16_t* out = p.y + static_cast<int64_t>(row0) * p.y_stride + n0 + half * (S::kN / 2);
+#pragma unroll
+    for (int i = lane; i < 16 * kChunks; i += 32) {
+      const int row = i / kChunks, chunk = i % kChunks;
+      if (row < rows && half * (S::kN / 2) + chunk * 8 < columns)
+        *reinterpret_cast<uint4*>(out + row * p.y_stride + chunk * 8) =
+            *reinterpret_cast<const uint4*>(results + row * S::kResultRow + chunk * 16);
+    }
+  }
+}
+
+// The same as Q4 of the bf16 results: the 128 columns are one group.
+template <class S>
+__device__ __forceinline__ void write_codes(const Fp8Problem& p, int n0, int row0, uint8_t* results, int lane,
+                                            const float* sum) {
+  static_assert(S::kN == 128);
+  const int pair = lane & 3, row = lane >> 2;
+  __syncwarp();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float largest = 0;
+#pragma unroll
+    for (int j = 0; j < 16; ++j)
+      largest = fmaxf(largest, fmaxf(fabsf(sum[4 * j + 2 * half]), fabsf(sum[4 * j + 2 * half + 1])));
+    largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, 1));
+    largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, 2));
+    const float scale = from_ue8m0(q1_scale(round_to_bf16(largest))), inverse = reciprocal_of_power(scale);
+    uint8_t* out = results + (row + 8 * half) * S::kResultRow + pair * 2;
+#pragma unroll
+    for (int j = 0; j < 16; ++j)
+      *reinterpret_cast<uint16_t*>(out + j * 8) = static_cast<uint16_t>(e4m3_pair(
+          round_to_bf16(sum[4 * j + 2 * half]) * inverse, round_to_bf16(sum[4 * j + 2 * half + 1]) * inverse));
+    if (pair == 0 && row0 + row + 8 * half < p.quantised.padded)
+      p.quantised.scales[static_cast<int64_t>(n0 / 128) * p.quantised.padded + row0 + row + 8 * half] = scale;
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = lane / 8; i < 16; i += 4)
+    if (row0 + i < p.quantised.padded)
+      *reinterpret_cast<uint4*>(fp8_chunk(p.quantised, n0 / 128, row0 + i, lane % 8)) =
+          *reinterpret_cast<const uint4*>(results + i * S::kResultRow + lane % 8 * 16);
+}
+
+// Adds the products of one group of 128 of k, as the scales of row and weight have them.
+template <class S>
+__device__ __forceinline__ void add_part(float* sum, const float* part, const float* row_scales,
+                                         const float* weight_scales) {
+  const float row_low = row_scales[0], row_high = row_scales[8];
+#pragma unroll
+  for (int j = 0; j < S::kN / 32; ++j) {
+    const float low = row_low * weight_scales[j], high = row_high * weight_scales[j];
+#pragma unroll
+    for (int i = 16 * j; i < 16 * j + 16; i += 4) {
+      sum[i] = fmaf(part[i], low, sum[i]);
+      sum[i + 1] = fmaf(part[i + 1], low, sum[i + 1]);
+      sum[i + 2] = fmaf(part[i + 2], high, sum[i + 2]);
+      sum[i + 3] = fmaf(part[i + 3], high, sum[i + 3]);
+    }
+  }
+}
+
+template <class S>
+__device__ __forceinline__ void release_stage(Fp8WideShared<S>& s, int stage, int lane) {
+  if constexpr (S::kCluster == 1) {
+    if (lane == 0) mbarrier_arrive(&s.empty[stage]);
+  } else {
+    if (lane < S::kCluster) mbarrier_arrive_in(&s.empty[stage], lane);
+  }
+}
+
+template <class S>
+__device__ __forceinline__ void fp8_consume(Fp8WideShared<S>& s, const Fp8Problem& p, int group, int thread) {
+  const int lane = thread & 31, k_groups = p.k / 128;
+  const int first_row = group * 64 * S::kBlocks, scale_row = first_row + (thread >> 5) * 16 + (lane >> 2);
+  RingPosition<S::kStages> ring;
+  const Fp8Pieces<S> pieces(p);
+  for (int number = blockIdx.x / S::kCluster; number < pieces.count; number += gridDim.x / S::kCluster) {
+    const Fp8Piece piece = pieces(p, number);
+    const int scale_n = S::kN % 128 == 0 ? 0 : piece.n0 / 32 % 4;
+    float sum[S::kBlocks][S::kN / 2];
+#pragma unroll
+    for (int b = 0; b < S::kBlocks; ++b)
+#pragma unroll
+      for (int i = 0; i < S::kN / 2; ++i) sum[b][i] = 0;
+    const auto multiply = [&](float* part, int b) __attribute__((always_inline)) {
+      multiply_group<S::kN>(part, k_major_descriptor(smem_address(s.rows[ring.stage] + (first_row + 64 * b) * 128)),
+                            k_major_descriptor(smem_address(s.weights[ring.stage])));
+    };
+    const auto add = [&](int b, const float* part, int stage) __attribute__((always_inline)) {
+      add_part<S>(sum[b], part, s.row_scales[stage] + scale_row + 64 * b, s.weight_scales[stage] + scale_n);
+    };
+    if constexpr (S::kDeep) {
+      // The products of one group run while those of the group before are added.
+      float part[2][S::kN / 2];
+      int before = 0, left = k_groups;
+      const auto step = [&](float* now, const float* last) __attribute__((always_inline)) {
+        mbarrier_wait(&s.full[ring.stage], ring.parity);
+        multiply(now, 0);
+        if (last != nullptr) {
+          wgmma_wait<1>();
+          add(0, last, before);
+          __syncwarp();
+          release_stage<S>(s, before, lane);
+        }
+        before = ring.stage;
+        ring.advance();
+        --left;
+      };
+      step(part[0], nullptr);
+      while (left >= 2) {
+        step(part[1], part[0]);
+        step(part[0], part[1]);
+      }
+      const auto finish = [&](const float* last) __attribute__((always_inline)) {
+        wgmma_wait<0>();
+        add(0, last, before);
+        __syncwarp();
+        release_stage<S>(s, before, lane);
+      };
+      if (left == 1) {
+        step(part[1], part[0]);
+        finish(part[1]);
+      } else {
+        finish(part[0]);
+      }
+    } else {
+      for (int k = 0; k < k_groups; ++k) {
+        mbarrier_wait(&s.full[ring.stage], ring.parity);
+#pragma unroll
+        for (int b = 0; b < S::kBlocks; ++b) {
+          float part[S::kN / 2];
+          multiply(part, b);
+          wgmma_wait<0>();
+          add(b, part, ring.stage);
+        }
+        __syncwarp();
+        release_stage<S>(s, ring.stage, lane);
+        ring.advance();
+      }
+    }
+#pragma unroll
+    for (int b = 0; b < S::kBlocks; ++b) {
+      const int row0 = piece.row0 + first_row + 64 * b + (thread >> 5) * 16;
+      uint8_t* results = s.results[group * 4 + (thread >> 5)];
+      if constexpr (S::kQuantise)
+        write_codes<S>(p, piece.n0, row0, results, lane, sum[b]);
+      else
+        write_rows<S>(p, piece.n0, row0, results, lane, sum[b]);
+    }
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, 1) fp8_wide_kernel(const __grid_constant__ Fp8Problem p) {
+  extern __shared__ __align__(1024) uint8_t shared_bytes[];
+  auto& s = *reinterpret_cast<Fp8WideShared<S>*>(shared_bytes);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < S::kStages; ++i) {
+      mbarrier_init(&s.full[i], 1);
+      mbarrier_init(&s.empty[i], 8 * S::kCluster);
+    }
+    mbarrier_init_fence();
+  }
+  if constexpr (S::kCluster > 1) cluster_sync();
+  __syncthreads();
+  const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+  if (group == 2) {
+    registers_give<24>();
+    if (thread == 0) fp8_supply<S>(s, p);
+  } else {
+    registers_take<240>();
+    fp8_consume<S>(s, p, group, thread);
+  }
+  if constexpr (S::kCluster > 1) cluster_sync();  // the other's last copies and arrivals find this CTA alive
+}
+
+template <class S>
+void launch_fp8_wide(const Fp8Problem& p, int multiprocessors, cudaStream_t stream) {
+  constexpr int kBytes = sizeof(Fp8WideShared<S>);
+  static_assert(kBytes <= 227 * 1024);
+  static const cudaError_t prepared =
+      cudaFuncSetAttribute(fp8_wide_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  HADAL_CUDA(prepared);
+  const int rows = S::kRows * S::kCluster, n_tiles = (p.group_n + S::kN - 1) / S::kN * (p.n / p.group_n);
+  const int pieces = (p.x.rows + rows - 1) / rows * n_tiles;
+  cudaLaunchConfig_t config{};
+  config.gridDim = std::min(pieces, multiprocessors / S::kCluster) * S::kCluster;
+  config.blockDim = S::kThreads;
+  config.dynamicSmemBytes = kBytes;
+  config.stream = stream;
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {S::kCluster, 1, 1};
+  config.attrs = &cluster;
+  config.numAttrs = S::kCluster > 1 ? 1 : 0;
+  HADAL_CUDA(cudaLaunchKernelEx(&config, fp8_wide_kernel<S>, p));
+  HADAL_CUDA_LAUNCHED("fp8_wide");
+}
+
+// ---- narrow ----------------------------------------------------------------------------------------------------
+template <int N, int Stages, int Resident>
+struct Fp8Narrow {
+  static constexpr int kN = N, kStages = Stages, kResident = Resident;  // N rows of x; CTAs of a multiprocessor
+  static constexpr int kThreads = 160;
+};
+
+template <class S>
+struct Fp8NarrowShared {
+  uint8_t weights[S::kStages][64 * 128];
+  uint8_t rows[S::kStages][S::kN * 128];
+  uint8_t results[S::kN * 128];  // [row][64 outputs], swizzled
+  float row_scales[S::kStages][S::kN];
+  float weight_scales[S::kStages][4];  // of this block and its neighbour
+  uint64_t full[S::kStages], empty[S::kStages];
+};
+
+template <class S>
+__device__ __forceinline__ void fp8_supply(Fp8NarrowShared<S>& s, const Fp8Problem& p) {
+  const int k_groups = p.k / 128, row_count = (p.x.rows + 7) / 8 * 8;
+  RingPosition<S::kStages> ring;
+  for (int block = blockIdx.x; block < p.n / 64; block += gridDim.x) {
+    const int64_t input = static_cast<int64_t>(block * 64 / p.group_n) * k_groups;
+    const uint8_t* rows = p.x.codes + input * p.x.padded * 128;
+    const float* scales = p.x.scales + input * p.x.padded;
+    const uint8_t* weights = p.weights + static_cast<int64_t>(block) * 64 * 128;
+    const float* weight_scales = p.weight_scales + block / 2 * 4;
+    for (int k = 0; k < k_groups; ++k) {
+      mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
+      uint64_t* full = &s.full[ring.stage];
+      mbarrier_arrive_expect(full, 64 * 128 + row_count * (128 + sizeof(float)) + 4 * sizeof(float));
+      bulk_copy(s.weights[ring.stage], weights, 64 * 128, full);
+      bulk_copy(s.rows[ring.stage], rows, row_count * 128, full);
+      bulk_copy(s.row_scales[ring.stage], scales, row_count * sizeof(float), full);
+      bulk_copy(s.weight_scales[ring.stage], weight_scales, 4 * sizeof(float), full);
+      rows += static_cast<int64_t>(p.x.padded) * 128;
+      scales += p.x.padded;
+      weight_scales += p.n / 32;
+      weights += static_cast<int64_t>(p.n) * 128;
+      ring.advance();
+    }
+  }
+}
+
+template <class S>
+__device__ __forceinline__ void fp8_consume(Fp8NarrowShared<S>& s, const Fp8Problem& p, int thread) {
+  const int warp = thread >> 5, lane = thread & 31, pair = lane & 3, k_groups = p.k / 128;
+  RingPosition<S::kStages> ring;
+  for (int block = blockIdx.x; block < p.n / 64; block += gridDim.x) {
+    const int weight_block = block % 2 * 2 + warp / 2;
+    float sum[S::kN / 2], part[2][S::kN / 2];
+#pragma unroll
+    for (int i = 0; i < S::kN / 2; ++i) sum[i] = 0;
+    // One group's products run while those of the group before are added.
+    int before = 0, left = k_groups;
+    const auto add = [&](const float* d) __attribute__((always_inline)) {
+      const float weight_scale = s.weight_scales[before][weight_block];
+#pragma unroll
+      for (int j = 0; j < S::kN / 8; ++j) {
+        const float2 row = *reinterpret_cast<const float2*>(&s.row_scales[before][8 * j + 2 * pair]);
+        const float first = row.x * weight_scale, second = row.y * weight_scale;
+        sum[4 * j] = fmaf(d[4 * j], first, sum[4 * j]);
+        sum[4 * j + 1] = fmaf(d[4 * j + 1], second, sum[4 * j + 1]);
+        sum[4 * j + 2] = fmaf(d[4 * j + 2], first, sum[4 * j + 2]);
+        sum[4 * j + 3] = fmaf(d[4 * j + 3], second, sum[4 * j + 3]);
+      }
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(&s.empty[before]);
+    };
+    const auto step = [&](float* now, const float* last, bool first) __attribute__((always_inline)) {
+      mbarrier_wait(&s.full[ring.stage], ring.parity);
+      multiply_group<S::kN>(now, k_major_descriptor(smem_address(s.weights[ring.stage])),
+                            k_major_descriptor(smem_address(s.rows[ring.stage])));
+      if (!first) {
+        wgmma_wait<1>();
+        add(last);
+      }
+      before = ring.stage;
+      ring.advance();
+      --left;
+    };
+    step(part[0], nullptr, true);
+    while (left >= 2) {
+      step(part[1], part[0], false);
+      step(part[0], part[1], false);
+    }
+    if (left == 1) {
+      step(part[1], part[0], false);
+      wgmma_wait<0>();
+      add(part[1]);
+    } else {
+      wgmma_wait<0>();
+      add(part[0]);
+    }
+
+    // [row][output] by transposing on the way to shared memory.
+    const uint32_t address =
+        smem_address(s.results) + (lane & 7) * 128 + (((2 * warp + ((lane >> 3) & 1)) ^ (lane & 7)) << 4);
+    named_barrier(1, 128);
+#pragma unroll
+    for (int j = 0; j < S::kN / 8; ++j)
+      store_matrix2_transposed(address + j * 1024, pack_bf16x2(sum[4 * j], sum[4 * j + 1]),
+                               pack_bf16x2(sum[4 * j + 2], sum[4 * j + 3]));
+    named_barrier(1, 128);
+    const int chunk = thread & 7;
+    uint16_t* out = p.y + block * 64 + chunk * 8;
+#pragma unroll 4
+    for (int i = thread >> 3; i < p.x.rows; i += 16)
+      *reinterpret_cast<uint4*>(out + i * p.y_stride) =
+          *reinterpret_cast<const uint4*>(s.results + i * 128 + ((chunk ^ (i & 7)) << 4));
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, S::kResident) fp8_narrow_kernel(const __grid_constant__ Fp8Problem p) {
+  extern __shared__ __align__(1024) uint8_t shared_bytes[];
+  auto& s = *reinterpret_cast<Fp8NarrowShared<S>*>(shared_bytes);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < S::kStages; ++i) {
+      mbarrier_init(&s.full[i], 1);
+      mbarrier_init(&s.empty[i], 4);
+    }
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128)
+    fp8_consume<S>(s, p, threadIdx.x);
+  else if (threadIdx.x == 128)
+    fp8_supply<S>(s, p);
+}
+
+template <class S>
+void launch_fp8_narrow(const Fp8Problem& p, int multiprocessors, cudaStream_t stream) {
+  constexpr int kBytes = sizeof(Fp8NarrowShared<S>);
+  static_assert(S::kResident * (kBytes + 1024) <= 228 * 1024);
+  static const cudaError_t prepared =
+      cudaFuncSetAttribute(fp8_narrow_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  HADAL_CUDA(prepared);
+  fp8_narrow_kernel<S><<<std::min(p.n / 64, multiprocessors * S::kResident), S::kThreads, kBytes, stream>>>(p);
+  HADAL_CUDA_LAUNCHED("fp8_narrow");
+}
+
+}  // namespace hadal::cuda

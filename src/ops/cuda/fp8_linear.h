@@ -1,0 +1,35 @@
+// y = W x in `fp8` numerics: FP8 weights and FP8 rows on the FP8 matrix instruction.
+//
+// Sums. The products of 128 of k are added by the tensor core, whose fp32 sums keep about 14 bits below the largest addend;
+// that partial sum times the scales of row and weight (powers of two, so the product is exact) is added to an fp32 sum, in
+// ascending k. The order is the same for any number of rows.
+#pragma once
+
+#include "ops/cuda/fp8_rows.h"
+#include "ops/types.h"
+
+namespace hadal::cuda {
+
+// FP8 blocks, n and k multiples of 128.
+bool can_pack_fp8(const Weight& weight);
+size_t packed_fp8_bytes(const Weight& weight);
+// Packs folded bytes (fold.h) that lie on the device into `packed`, aligned to 256 bytes; they are not read afterwards.
+void pack_fp8(CudaContext& context, const Weight& weight, void* packed);
+
+struct Fp8Problem {
+  Fp8Rows x;  // [rows, groups * k]
+  int k = 0;  // of one group
+  int n = 0;
+  int group_n = 0;                       // outputs that read the same k columns of x
+  const uint8_t* weights = nullptr;      // [k / 128][n][128], chunks swizzled as in Fp8Rows
+  const float* weight_scales = nullptr;  // [k / 128][n / 32]
+  uint16_t* y = nullptr;                 // bf16 [rows, y_stride], or
+  int64_t y_stride = 0;
+  Fp8Rows quantised;  // Q4 of the bf16 results: of 1, 2 .. n columns, n a multiple of 128
+};
+void locate_packed_fp8(const Weight& weight, Fp8Problem& problem);
+void fp8_linear(const Fp8Problem& problem, int multiprocessors, cudaStream_t stream);
+// Whether fp8_linear may be asked for `quantised` results: with many rows, and whole groups of 128 outputs.
+bool quantises_results(const Fp8Problem& problem);
+
+}  // namespace hadal::cuda
