@@ -106,20 +106,12 @@ struct Variant {
   const char* name;
   Launch launch;
 };
-constexpr Variant kWide[] = {{"1x128", launch_fp8_wide<Fp8Wide<1, 128, 6, false>>},
-                             {"1x128 deep", launch_fp8_wide<Fp8Wide<1, 128, 6, false, 1, true>>},
-                             {"1x128 deep pairs", launch_fp8_wide<Fp8Wide<1, 128, 6, false, 2, true>>},
-                             {"1x160", launch_fp8_wide<Fp8Wide<1, 160, 5, false>>},
-                             {"1x160 pairs", launch_fp8_wide<Fp8Wide<1, 160, 5, false, 2>>},
-                             {"1x192", launch_fp8_wide<Fp8Wide<1, 192, 4, false>>},
-                             {"1x192 pairs", launch_fp8_wide<Fp8Wide<1, 192, 4, false, 2>>},
-                             {"2x128", launch_fp8_wide<Fp8Wide<2, 128, 4, false>>},
-                             {"2x128 pairs", launch_fp8_wide<Fp8Wide<2, 128, 4, false, 2>>}};
-constexpr Variant kNarrow1[] = {{"8, 12 stages, 2 CTAs", launch_fp8_narrow<Fp8Narrow<8, 12, 2>>},
-                                {"8, 20 stages, 1 CTA", launch_fp8_narrow<Fp8Narrow<8, 20, 1>>},
-                                {"8, 7 stages, 3 CTAs", launch_fp8_narrow<Fp8Narrow<8, 7, 3>>}};
-constexpr Variant kNarrow128[] = {{"128, 8 stages, 1 CTA", launch_fp8_narrow<Fp8Narrow<128, 8, 1>>},
-                                  {"128, 6 stages", launch_fp8_narrow<Fp8Narrow<128, 6, 1>>}};
+constexpr Variant kWide[] = {{"chosen", fp8_linear},
+                             {"128 x 128", launch_fp8_wide<Fp8Wide<1, 128, 6, false>>},
+                             {"128 x 160", launch_fp8_wide<Fp8Wide<1, 160, 5, false>>},
+                             {"128 x 192", launch_fp8_wide<Fp8Wide<1, 192, 4, false>>},
+                             {"256 x 128", launch_fp8_wide<Fp8Wide<2, 128, 4, false>>}};
+constexpr Variant kNarrow[] = {{"chosen", fp8_linear}};
 
 bool check(CudaContext& context, const Shape& shape) {
   Scratch scratch(context);
@@ -271,8 +263,10 @@ void time_shapes(CudaContext& context, int rows, const Variant* variants, size_t
 void time_all(CudaContext& context) {
   time_ceiling(context.multiprocessors());
   time_shapes(context, kMost, kWide, std::size(kWide), 60);
-  time_shapes(context, 1, kNarrow1, std::size(kNarrow1), 15);
-  time_shapes(context, 128, kNarrow128, std::size(kNarrow128), 15);
+  time_shapes(context, 1, kNarrow, std::size(kNarrow), 10);
+  time_shapes(context, 8, kNarrow, std::size(kNarrow), 10);
+  time_shapes(context, 32, kNarrow, std::size(kNarrow), 10);
+  time_shapes(context, 128, kNarrow, std::size(kNarrow), 10);
   time_ceiling(context.multiprocessors());
 }
 

@@ -51,7 +51,7 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
   const bool queries_follow = args.out != nullptr && args.out->rows > 0;
   // In `fp8` numerics wkv and wq_a share Q4 of x, where they read the same rows.
   Fp8Rows x;
-  if (rows > 0 && reads_fp8(cuda, args.wkv)) {
+  if (rows > 0 && wants_fp8(cuda, rows, args.wkv)) {
     x = fp8_rows(scratch, rows, args.wkv.k);
     quantise_rows(cuda, args.x.bf16(), args.x.cols, nullptr, x);
   }

@@ -12,7 +12,7 @@ void attention_output(Context& context, const AttentionOutputArgs& args) {
   // In `fp8` numerics u exists as its Q4 alone.
   Fp8Rows u_fp8;
   Tensor u{nullptr, DType::bf16, args.rows, args.wo_a.n};
-  if (reads_fp8(cuda, args.wo_a, args.groups) && reads_fp8(cuda, args.wo_b))
+  if (reads_fp8(cuda, args.wo_a, args.groups) && wants_fp8(cuda, args.rows, args.wo_b))
     u_fp8 = fp8_rows(scratch, args.rows, args.wo_a.n);
   else
     u = cuda.activations(args.rows, args.wo_a.n);

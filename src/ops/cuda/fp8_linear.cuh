@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "ops/cuda/errors.h"
 #include "ops/cuda/fp8_linear.h"
@@ -17,6 +18,9 @@
 #include "ops/cuda/wgmma.cuh"
 
 namespace hadal::cuda {
+
+inline constexpr int kFewRows = 8;                    // fp8_few.cu
+inline constexpr int kMostFewColumns = 8 * 20 * 128;  // of which a CTA of eight has 20 groups of 128 in shared memory
 
 // d = A[64, 128] B[128, N], both from stages in shared memory.
 template <int N>
@@ -28,11 +32,8 @@ __device__ __forceinline__ void multiply_group(float* d, uint64_t a, uint64_t b)
 }
 
 // ---- wide ------------------------------------------------------------------------------------------------------
-template <int Blocks, int N, int Stages, bool Quantise, int Cluster = 1, bool Deep = false>
+template <int Blocks, int N, int Stages, bool Quantise>
 struct Fp8Wide {
-  static constexpr bool kDeep = Deep;
-  static constexpr int kCluster =
-      Cluster;  // CTAs that work on neighbouring rows and give each other parts of the weights
   static constexpr int kBlocks = Blocks, kN = N, kStages = Stages;
   static constexpr bool kQuantise = Quantise;  // results as Q4 instead of bf16: N = 128
   static constexpr int kRows = 128 * Blocks;   // a warpgroup has Blocks blocks of 64
@@ -60,14 +61,12 @@ template <class S>
 struct Fp8Pieces {
   int row_tiles, group_tiles, count;
   __device__ __forceinline__ explicit Fp8Pieces(const Fp8Problem& p)
-      : row_tiles((p.x.rows + S::kRows * S::kCluster - 1) / (S::kRows * S::kCluster)),
+      : row_tiles((p.x.rows + S::kRows - 1) / S::kRows),
         group_tiles((p.group_n + S::kN - 1) / S::kN),
         count(row_tiles * group_tiles * (p.n / p.group_n)) {}
   __device__ __forceinline__ Fp8Piece operator()(const Fp8Problem& p, int number) const {
     const int tile = number / row_tiles, group = tile / group_tiles;
-    const int rank = S::kCluster > 1 ? static_cast<int>(cluster_cta_rank()) : 0;
-    return {(number % row_tiles * S::kCluster + rank) * S::kRows, group * p.group_n + tile % group_tiles * S::kN,
-            group * (p.k / 128)};
+    return {number % row_tiles * S::kRows, group * p.group_n + tile % group_tiles * S::kN, group * (p.k / 128)};
   }
 };
 
@@ -76,11 +75,10 @@ __device__ __forceinline__ void fp8_supply(Fp8WideShared<S>& s, const Fp8Problem
   const int k_groups = p.k / 128;
   RingPosition<S::kStages> ring;
   const Fp8Pieces<S> pieces(p);
-  for (int number = blockIdx.x / S::kCluster; number < pieces.count; number += gridDim.x / S::kCluster) {
+  for (int number = blockIdx.x; number < pieces.count; number += gridDim.x) {
     const Fp8Piece piece = pieces(p, number);
     // What lies behind the last row or output stays as it is in shared memory: its products are not stored.
-    const uint32_t row_bytes = max(min(S::kRows, p.x.padded - piece.row0), 0) * 128,
-                   n_bytes = min(S::kN, p.n - piece.n0) * 128;
+    const uint32_t row_bytes = min(S::kRows, p.x.padded - piece.row0) * 128, n_bytes = min(S::kN, p.n - piece.n0) * 128;
     const uint8_t* rows = p.x.codes + (static_cast<int64_t>(piece.input) * p.x.padded + piece.row0) * 128;
     const uint8_t* weights = p.weights + static_cast<int64_t>(piece.n0) * 128;
     const float* row_scales = p.x.scales + static_cast<int64_t>(piece.input) * p.x.padded + piece.row0;
@@ -89,17 +87,10 @@ __device__ __forceinline__ void fp8_supply(Fp8WideShared<S>& s, const Fp8Problem
       mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
       uint64_t* full = &s.full[ring.stage];
       mbarrier_arrive_expect(full, row_bytes + row_bytes / 32 + n_bytes + sizeof(s.weight_scales[0]));
-      if (S::kCluster == 1 || row_bytes > 0) {
-        bulk_copy(s.rows[ring.stage], rows, row_bytes, full);
-        bulk_copy(s.row_scales[ring.stage], row_scales, row_bytes / 32, full);
-      }
+      bulk_copy(s.rows[ring.stage], rows, row_bytes, full);
+      bulk_copy(s.row_scales[ring.stage], row_scales, row_bytes / 32, full);
+      bulk_copy(s.weights[ring.stage], weights, n_bytes, full);
       bulk_copy(s.weight_scales[ring.stage], weight_scales, sizeof(s.weight_scales[0]), full);
-      if constexpr (S::kCluster == 1) {
-        bulk_copy(s.weights[ring.stage], weights, n_bytes, full);
-      } else {
-        const uint32_t part = n_bytes / S::kCluster, at = cluster_cta_rank() * part;
-        bulk_copy_multicast(s.weights[ring.stage] + at, weights + at, part, full, (1 << S::kCluster) - 1);
-      }
       row_scales += p.x.padded;
       weight_scales += p.n / 32;
       rows += static_cast<int64_t>(p.x.padded) * 128;
@@ -115,7 +106,7 @@ __device__ __forceinline__ void write_rows(const Fp8Problem& p, int n0, int row0
                                            const float* sum) {
   constexpr int kChunks = S::kN / 16;  // of 16 bytes in half a row
   const uint32_t address = smem_address(results) + (lane & 15) * S::kResultRow + (lane >> 4) * 16;
-  const int columns = p.n - n0, rows = p.x.rows - row0;
+  const int columns = p.group_n - n0 % p.group_n, rows = p.x.rows - row0;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     __syncwarp();  // the results before have left
@@ -169,32 +160,26 @@ __device__ __forceinline__ void write_codes(const Fp8Problem& p, int n0, int row
           *reinterpret_cast<const uint4*>(results + i * S::kResultRow + lane % 8 * 16);
 }
 
-// Adds the products of one group of 128 of k, as the scales of row and weight have them.
+// What the products of one group of 128 of k are multiplied by: of the thread's two rows and each block of 32 outputs.
 template <class S>
-__device__ __forceinline__ void add_part(float* sum, const float* part, const float* row_scales,
-                                         const float* weight_scales) {
-  const float row_low = row_scales[0], row_high = row_scales[8];
+struct Fp8Scales {
+  float low[S::kN / 32], high[S::kN / 32];
+
+  __device__ __forceinline__ Fp8Scales(const float* row, const float* weight) {
+    const float row_low = row[0], row_high = row[8];
 #pragma unroll
-  for (int j = 0; j < S::kN / 32; ++j) {
-    const float low = row_low * weight_scales[j], high = row_high * weight_scales[j];
+    for (int j = 0; j < S::kN / 32; ++j) low[j] = row_low * weight[j], high[j] = row_high * weight[j];
+  }
+  __device__ __forceinline__ void add(float* sum, const float* part) const {
 #pragma unroll
-    for (int i = 16 * j; i < 16 * j + 16; i += 4) {
-      sum[i] = fmaf(part[i], low, sum[i]);
-      sum[i + 1] = fmaf(part[i + 1], low, sum[i + 1]);
-      sum[i + 2] = fmaf(part[i + 2], high, sum[i + 2]);
-      sum[i + 3] = fmaf(part[i + 3], high, sum[i + 3]);
+    for (int i = 0; i < S::kN / 2; i += 4) {
+      sum[i] = fmaf(part[i], low[i / 16], sum[i]);
+      sum[i + 1] = fmaf(part[i + 1], low[i / 16], sum[i + 1]);
+      sum[i + 2] = fmaf(part[i + 2], high[i / 16], sum[i + 2]);
+      sum[i + 3] = fmaf(part[i + 3], high[i / 16], sum[i + 3]);
     }
   }
-}
-
-template <class S>
-__device__ __forceinline__ void release_stage(Fp8WideShared<S>& s, int stage, int lane) {
-  if constexpr (S::kCluster == 1) {
-    if (lane == 0) mbarrier_arrive(&s.empty[stage]);
-  } else {
-    if (lane < S::kCluster) mbarrier_arrive_in(&s.empty[stage], lane);
-  }
-}
+};
 
 template <class S>
 __device__ __forceinline__ void fp8_consume(Fp8WideShared<S>& s, const Fp8Problem& p, int group, int thread) {
@@ -202,7 +187,7 @@ __device__ __forceinline__ void fp8_consume(Fp8WideShared<S>& s, const Fp8Proble
   const int first_row = group * 64 * S::kBlocks, scale_row = first_row + (thread >> 5) * 16 + (lane >> 2);
   RingPosition<S::kStages> ring;
   const Fp8Pieces<S> pieces(p);
-  for (int number = blockIdx.x / S::kCluster; number < pieces.count; number += gridDim.x / S::kCluster) {
+  for (int number = blockIdx.x; number < pieces.count; number += gridDim.x) {
     const Fp8Piece piece = pieces(p, number);
     const int scale_n = S::kN % 128 == 0 ? 0 : piece.n0 / 32 % 4;
     float sum[S::kBlocks][S::kN / 2];
@@ -210,61 +195,22 @@ __device__ __forceinline__ void fp8_consume(Fp8WideShared<S>& s, const Fp8Proble
     for (int b = 0; b < S::kBlocks; ++b)
 #pragma unroll
       for (int i = 0; i < S::kN / 2; ++i) sum[b][i] = 0;
-    const auto multiply = [&](float* part, int b) __attribute__((always_inline)) {
-      multiply_group<S::kN>(part, k_major_descriptor(smem_address(s.rows[ring.stage] + (first_row + 64 * b) * 128)),
-                            k_major_descriptor(smem_address(s.weights[ring.stage])));
-    };
-    const auto add = [&](int b, const float* part, int stage) __attribute__((always_inline)) {
-      add_part<S>(sum[b], part, s.row_scales[stage] + scale_row + 64 * b, s.weight_scales[stage] + scale_n);
-    };
-    if constexpr (S::kDeep) {
-      // The products of one group run while those of the group before are added.
-      float part[2][S::kN / 2];
-      int before = 0, left = k_groups;
-      const auto step = [&](float* now, const float* last) __attribute__((always_inline)) {
-        mbarrier_wait(&s.full[ring.stage], ring.parity);
-        multiply(now, 0);
-        if (last != nullptr) {
-          wgmma_wait<1>();
-          add(0, last, before);
-          __syncwarp();
-          release_stage<S>(s, before, lane);
-        }
-        before = ring.stage;
-        ring.advance();
-        --left;
-      };
-      step(part[0], nullptr);
-      while (left >= 2) {
-        step(part[1], part[0]);
-        step(part[0], part[1]);
-      }
-      const auto finish = [&](const float* last) __attribute__((always_inline)) {
-        wgmma_wait<0>();
-        add(0, last, before);
-        __syncwarp();
-        release_stage<S>(s, before, lane);
-      };
-      if (left == 1) {
-        step(part[1], part[0]);
-        finish(part[1]);
-      } else {
-        finish(part[0]);
-      }
-    } else {
-      for (int k = 0; k < k_groups; ++k) {
-        mbarrier_wait(&s.full[ring.stage], ring.parity);
+    for (int k = 0; k < k_groups; ++k) {
+      mbarrier_wait(&s.full[ring.stage], ring.parity);
+      const uint64_t weights = k_major_descriptor(smem_address(s.weights[ring.stage]));
 #pragma unroll
-        for (int b = 0; b < S::kBlocks; ++b) {
-          float part[S::kN / 2];
-          multiply(part, b);
-          wgmma_wait<0>();
-          add(b, part, ring.stage);
-        }
-        __syncwarp();
-        release_stage<S>(s, ring.stage, lane);
-        ring.advance();
+      for (int b = 0; b < S::kBlocks; ++b) {
+        float part[S::kN / 2];
+        multiply_group<S::kN>(part, k_major_descriptor(smem_address(s.rows[ring.stage] + (first_row + 64 * b) * 128)),
+                              weights);
+        // Loaded while the products run: a wait for shared memory here would be one of every group.
+        const Fp8Scales<S> scales(s.row_scales[ring.stage] + scale_row + 64 * b, s.weight_scales[ring.stage] + scale_n);
+        wgmma_wait<0>();
+        scales.add(sum[b], part);
       }
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(&s.empty[ring.stage]);
+      ring.advance();
     }
 #pragma unroll
     for (int b = 0; b < S::kBlocks; ++b) {
@@ -285,11 +231,10 @@ __global__ void __launch_bounds__(S::kThreads, 1) fp8_wide_kernel(const __grid_c
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
       mbarrier_init(&s.full[i], 1);
-      mbarrier_init(&s.empty[i], 8 * S::kCluster);
+      mbarrier_init(&s.empty[i], 8);
     }
     mbarrier_init_fence();
   }
-  if constexpr (S::kCluster > 1) cluster_sync();
   __syncthreads();
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
   if (group == 2) {
@@ -299,7 +244,6 @@ __global__ void __launch_bounds__(S::kThreads, 1) fp8_wide_kernel(const __grid_c
     registers_take<240>();
     fp8_consume<S>(s, p, group, thread);
   }
-  if constexpr (S::kCluster > 1) cluster_sync();  // the other's last copies and arrivals find this CTA alive
 }
 
 template <class S>
@@ -309,26 +253,16 @@ void launch_fp8_wide(const Fp8Problem& p, int multiprocessors, cudaStream_t stre
   static const cudaError_t prepared =
       cudaFuncSetAttribute(fp8_wide_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   HADAL_CUDA(prepared);
-  const int rows = S::kRows * S::kCluster, n_tiles = (p.group_n + S::kN - 1) / S::kN * (p.n / p.group_n);
-  const int pieces = (p.x.rows + rows - 1) / rows * n_tiles;
-  cudaLaunchConfig_t config{};
-  config.gridDim = std::min(pieces, multiprocessors / S::kCluster) * S::kCluster;
-  config.blockDim = S::kThreads;
-  config.dynamicSmemBytes = kBytes;
-  config.stream = stream;
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {S::kCluster, 1, 1};
-  config.attrs = &cluster;
-  config.numAttrs = S::kCluster > 1 ? 1 : 0;
-  HADAL_CUDA(cudaLaunchKernelEx(&config, fp8_wide_kernel<S>, p));
+  const int pieces = (p.x.rows + S::kRows - 1) / S::kRows * ((p.group_n + S::kN - 1) / S::kN) * (p.n / p.group_n);
+  fp8_wide_kernel<S><<<std::min(pieces, multiprocessors), S::kThreads, kBytes, stream>>>(p);
   HADAL_CUDA_LAUNCHED("fp8_wide");
 }
 
 // ---- narrow ----------------------------------------------------------------------------------------------------
-template <int N, int Stages, int Resident>
+template <int N, int Stages, int Resident, int Depth = 2>
 struct Fp8Narrow {
   static constexpr int kN = N, kStages = Stages, kResident = Resident;  // N rows of x; CTAs of a multiprocessor
+  static constexpr int kDepth = Depth;  // groups under way; k has at least so many less one
   static constexpr int kThreads = 160;
 };
 
@@ -372,19 +306,24 @@ __device__ __forceinline__ void fp8_supply(Fp8NarrowShared<S>& s, const Fp8Probl
 template <class S>
 __device__ __forceinline__ void fp8_consume(Fp8NarrowShared<S>& s, const Fp8Problem& p, int thread) {
   const int warp = thread >> 5, lane = thread & 31, pair = lane & 3, k_groups = p.k / 128;
-  RingPosition<S::kStages> ring;
+  RingPosition<S::kStages> ring, oldest;
   for (int block = blockIdx.x; block < p.n / 64; block += gridDim.x) {
     const int weight_block = block % 2 * 2 + warp / 2;
-    float sum[S::kN / 2], part[2][S::kN / 2];
+    float sum[S::kN / 2], part[S::kDepth][S::kN / 2];
 #pragma unroll
     for (int i = 0; i < S::kN / 2; ++i) sum[i] = 0;
-    // One group's products run while those of the group before are added.
-    int before = 0, left = k_groups;
+    // The products of a few groups are under way while those of the oldest are added.
+    const auto multiply = [&](float* d) __attribute__((always_inline)) {
+      mbarrier_wait(&s.full[ring.stage], ring.parity);
+      multiply_group<S::kN>(d, k_major_descriptor(smem_address(s.weights[ring.stage])),
+                            k_major_descriptor(smem_address(s.rows[ring.stage])));
+      ring.advance();
+    };
     const auto add = [&](const float* d) __attribute__((always_inline)) {
-      const float weight_scale = s.weight_scales[before][weight_block];
+      const float weight_scale = s.weight_scales[oldest.stage][weight_block];
 #pragma unroll
       for (int j = 0; j < S::kN / 8; ++j) {
-        const float2 row = *reinterpret_cast<const float2*>(&s.row_scales[before][8 * j + 2 * pair]);
+        const float2 row = *reinterpret_cast<const float2*>(&s.row_scales[oldest.stage][8 * j + 2 * pair]);
         const float first = row.x * weight_scale, second = row.y * weight_scale;
         sum[4 * j] = fmaf(d[4 * j], first, sum[4 * j]);
         sum[4 * j + 1] = fmaf(d[4 * j + 1], second, sum[4 * j + 1]);
@@ -392,32 +331,47 @@ __device__ __forceinline__ void fp8_consume(Fp8NarrowShared<S>& s, const Fp8Prob
         sum[4 * j + 3] = fmaf(d[4 * j + 3], second, sum[4 * j + 3]);
       }
       __syncwarp();
-      if (lane == 0) mbarrier_arrive(&s.empty[before]);
+      if (lane == 0) mbarrier_arrive(&s.empty[oldest.stage]);
+      oldest.advance();
     };
-    const auto step = [&](float* now, const float* last, bool first) __attribute__((always_inline)) {
-      mbarrier_wait(&s.full[ring.stage], ring.parity);
-      multiply_group<S::kN>(now, k_major_descriptor(smem_address(s.weights[ring.stage])),
-                            k_major_descriptor(smem_address(s.rows[ring.stage])));
-      if (!first) {
-        wgmma_wait<1>();
-        add(last);
+    constexpr int kAhead = S::kDepth - 1;
+    int left = k_groups - kAhead;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) multiply(part[i]);
+    for (; left >= S::kDepth; left -= S::kDepth) {
+#pragma unroll
+      for (int i = 0; i < S::kDepth; ++i) {
+        multiply(part[(i + kAhead) % S::kDepth]);
+        wgmma_wait<kAhead>();
+        add(part[i]);
       }
-      before = ring.stage;
-      ring.advance();
-      --left;
-    };
-    step(part[0], nullptr, true);
-    while (left >= 2) {
-      step(part[1], part[0], false);
-      step(part[0], part[1], false);
     }
-    if (left == 1) {
-      step(part[1], part[0], false);
+    // The last groups: `Left` more are multiplied, then all that remain are added.
+    const auto finish = [&]<int Left>(std::integral_constant<int, Left>) __attribute__((always_inline)) {
+#pragma unroll
+      for (int i = 0; i < Left; ++i) {
+        multiply(part[(i + kAhead) % S::kDepth]);
+        wgmma_wait<kAhead>();
+        add(part[i]);
+      }
       wgmma_wait<0>();
-      add(part[1]);
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) add(part[(Left + i) % S::kDepth]);
+    };
+    if constexpr (S::kDepth == 2) {
+      if (left == 1)
+        finish(std::integral_constant<int, 1>());
+      else
+        finish(std::integral_constant<int, 0>());
     } else {
-      wgmma_wait<0>();
-      add(part[0]);
+      if (left == 1)
+        finish(std::integral_constant<int, 1>());
+      else if (left == 2)
+        finish(std::integral_constant<int, 2>());
+      else if (left == 3)
+        finish(std::integral_constant<int, 3>());
+      else
+        finish(std::integral_constant<int, 0>());
     }
 
     // [row][output] by transposing on the way to shared memory.

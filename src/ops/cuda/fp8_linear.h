@@ -17,19 +17,24 @@ size_t packed_fp8_bytes(const Weight& weight);
 void pack_fp8(CudaContext& context, const Weight& weight, void* packed);
 
 struct Fp8Problem {
-  Fp8Rows x;  // [rows, groups * k]
-  int k = 0;  // of one group
+  Fp8Rows x;  // [rows, groups * k]; without codes for few rows, when they come as
+  const uint16_t* x_bf16 = nullptr;
+  int64_t x_stride = 0;
+  const int32_t* x_row = nullptr;  // [rows] row of x_bf16, null = the same rows
+  int k = 0;                       // of one group
   int n = 0;
   int group_n = 0;                       // outputs that read the same k columns of x
   const uint8_t* weights = nullptr;      // [k / 128][n][128], chunks swizzled as in Fp8Rows
   const float* weight_scales = nullptr;  // [k / 128][n / 32]
   uint16_t* y = nullptr;                 // bf16 [rows, y_stride], or
   int64_t y_stride = 0;
-  Fp8Rows quantised;  // Q4 of the bf16 results: of 1, 2 .. n columns, n a multiple of 128
+  Fp8Rows quantised;  // Q4 of the bf16 results
 };
 void locate_packed_fp8(const Weight& weight, Fp8Problem& problem);
 void fp8_linear(const Fp8Problem& problem, int multiprocessors, cudaStream_t stream);
-// Whether fp8_linear may be asked for `quantised` results: with many rows, and whole groups of 128 outputs.
+// Whether bf16 rows may be given: up to 8, which the kernel rounds itself.
+bool rounds_rows(int rows, const Weight& weight);
+// Whether fp8_linear may be asked for `quantised` results: with more than 128 rows, and whole groups of 128 outputs.
 bool quantises_results(const Fp8Problem& problem);
 
 }  // namespace hadal::cuda

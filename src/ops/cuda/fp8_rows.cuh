@@ -24,17 +24,23 @@ __device__ __forceinline__ uint8_t* fp8_chunk(const Fp8Rows& out, int group, int
   return out.codes + (static_cast<int64_t>(group) * out.padded + row) * 128 + ((chunk ^ (row & 7)) << 4);
 }
 
-// Lane `lane16` (0..15) of a group gives channels 8 * lane16 .. + 7.
-__device__ __forceinline__ void store_q4(const Fp8Rows& out, int group, int row, int lane16, const float (&v)[8]) {
+// Q4 of a group: lane `lane16` (0..15) gives channels 8 * lane16 .. + 7 and gets their codes.
+__device__ __forceinline__ uint2 q4_codes(const float (&v)[8], float& scale) {
   float largest = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) largest = fmaxf(largest, fabsf(v[i]));
+  const unsigned half = 0xffffu << (threadIdx.x % 32 / 16 * 16);
 #pragma unroll
-  for (int offset = 8; offset > 0; offset /= 2) largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, offset));
-  const float scale = from_ue8m0(q1_scale(largest)), inverse = reciprocal_of_power(scale);
-  uint2 codes;
-  codes.x = e4m3_pair(v[0] * inverse, v[1] * inverse) | e4m3_pair(v[2] * inverse, v[3] * inverse) << 16;
-  codes.y = e4m3_pair(v[4] * inverse, v[5] * inverse) | e4m3_pair(v[6] * inverse, v[7] * inverse) << 16;
+  for (int offset = 8; offset > 0; offset /= 2) largest = fmaxf(largest, __shfl_xor_sync(half, largest, offset));
+  scale = from_ue8m0(q1_scale(largest));
+  const float inverse = reciprocal_of_power(scale);
+  return {e4m3_pair(v[0] * inverse, v[1] * inverse) | e4m3_pair(v[2] * inverse, v[3] * inverse) << 16,
+          e4m3_pair(v[4] * inverse, v[5] * inverse) | e4m3_pair(v[6] * inverse, v[7] * inverse) << 16};
+}
+
+__device__ __forceinline__ void store_q4(const Fp8Rows& out, int group, int row, int lane16, const float (&v)[8]) {
+  float scale;
+  const uint2 codes = q4_codes(v, scale);
   *reinterpret_cast<uint2*>(fp8_chunk(out, group, row, lane16 / 2) + lane16 % 2 * 8) = codes;
   if (lane16 == 0) out.scales[static_cast<int64_t>(group) * out.padded + row] = scale;
 }

@@ -89,7 +89,14 @@ void run_fp8(CudaContext& context, const LinearArgs& a) {
   Scratch scratch(context);
   Fp8Problem p;
   p.x = a.x_fp8;
-  if (!p.x) {
+  if (!p.x && rounds_rows(a.rows, w)) {
+    p.x.rows = a.rows;
+    p.x.columns = w.k * a.groups;
+    p.x_bf16 = a.x;
+    p.x_stride = a.x_stride;
+    p.x_row = a.x_row;
+    HADAL_CUDA_CHECK(a.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(a.x) % 16 == 0);
+  } else if (!p.x) {
     p.x = fp8_rows(scratch, a.rows, w.k * a.groups);
     quantise_rows(context, a.x, a.x_stride, a.x_row, p.x);
   }
@@ -112,6 +119,10 @@ void run_fp8(CudaContext& context, const LinearArgs& a) {
 }
 
 }  // namespace
+
+bool wants_fp8(const CudaContext& context, int rows, const Weight& w, int groups) {
+  return reads_fp8(context, w, groups) && !rounds_rows(rows, w);
+}
 
 bool reads_fp8(const CudaContext& context, const Weight& w, int groups) {
   return context.numerics() == Numerics::fp8 && w.packed != nullptr && can_pack_fp8(w) && w.n / groups % 64 == 0;

@@ -37,6 +37,8 @@ void linear(CudaContext& context, const LinearArgs& args);
 
 // Whether a linear with this weight multiplies FP8 by FP8 (fp8_linear.h).
 bool reads_fp8(const CudaContext& context, const Weight& w, int groups = 1);
+// And whether Q4 of its input is better made before: for few rows the kernel does it.
+bool wants_fp8(const CudaContext& context, int rows, const Weight& w, int groups = 1);
 
 // bf16 activations x [rows, k] into a new bf16 tensor or a given one.
 LinearArgs linear_args(const Tensor& x, const Weight& w, const Tensor& y);

@@ -1,9 +1,9 @@
 // The experts operator on a GPU: groups rows, runs the matrix kernel (or the general one), adds the shared expert.
 #include "ops/cuda/errors.h"
-#include "ops/cuda/linear.h"
 #include "ops/experts/experts.h"
 #include "ops/experts/general.h"
 #include "ops/experts/grouped.h"
+#include "ops/experts/shared.h"
 
 namespace hadal::cuda {
 namespace {
@@ -126,22 +126,6 @@ Routed run_general(CudaContext& context, Scratch& scratch, const ExpertsArgs& ar
   return {general.choice_row, general.out};
 }
 
-// bf16(shared(x)), or null when there is no shared expert.
-const uint16_t* run_shared(CudaContext& context, Scratch& scratch, const ExpertsArgs& args) {
-  if (!args.shared.w1) return nullptr;
-  const int width = args.shared.w1.n;
-  const size_t count = static_cast<size_t>(args.rows) * width;
-  uint16_t* gate = scratch.get<uint16_t>(count);
-  uint16_t* up = scratch.get<uint16_t>(count);
-  uint16_t* out = scratch.get<uint16_t>(static_cast<size_t>(args.rows) * args.x.cols);
-  const Tensor gate_tensor{gate, DType::bf16, args.rows, width}, up_tensor{up, DType::bf16, args.rows, width};
-  linear(context, linear_args(args.x, args.shared.w1, gate_tensor));
-  linear(context, linear_args(args.x, args.shared.w3, up_tensor));
-  swiglu(gate, up, gate, static_cast<int64_t>(count), args.limit, context.stream());
-  linear(context, linear_args(gate_tensor, args.shared.w2, {out, DType::bf16, args.rows, args.x.cols}));
-  return out;
-}
-
 }  // namespace
 
 void experts(Context& base, const ExpertsArgs& args) {
@@ -153,7 +137,7 @@ void experts(Context& base, const ExpertsArgs& args) {
 
   // The shared expert, beside the routed ones.
   Branch branch(context, args.rows);
-  const uint16_t* shared = run_shared(context, scratch, args);
+  const uint16_t* shared = shared_expert(context, scratch, args);
   branch.rest();
   int first = 0;
   while (first < args.experts->count() && !args.experts->is_local(first)) ++first;
