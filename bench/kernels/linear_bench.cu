@@ -262,7 +262,7 @@ void time_shapes(CudaContext& context, int rows, const Variant* variants, size_t
 
 void time_all(CudaContext& context) {
   time_ceiling(context.multiprocessors());
-  time_shapes(context, kMost, kWide, std::size(kWide), 60);
+  time_shapes(context, kMost, kWide, std::size(kWide), 150);
   time_shapes(context, 1, kNarrow, std::size(kNarrow), 10);
   time_shapes(context, 8, kNarrow, std::size(kNarrow), 10);
   time_shapes(context, 32, kNarrow, std::size(kNarrow), 10);
