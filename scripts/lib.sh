@@ -19,6 +19,7 @@ PACKAGES=(
   libgtest-dev librapidcheck-dev libbenchmark-dev libpcre2-dev   # tests and benchmarks
 )
 CLIENT_PACKAGES=(python3 python3-venv curl openssl chromium)  # scripts/test-clients.sh
+UNPACKED_PACKAGE=prometheus  # scripts/test-clients.sh unpacks it: installed, it would start a server of its own
 LINT_PACKAGES=(clang-format-14 clang-tidy-19)  # scripts/lint.sh
 
 # ---- talking ----------------------------------------------------------------------------------------------------------

@@ -22,11 +22,10 @@ if [[ ! -f build/clients/.ready || tests/clients/requirements.txt -nt build/clie
   build/clients/bin/pip install --quiet --disable-pip-version-check -r tests/clients/requirements.txt || unreachable "Python packages"
   touch build/clients/.ready
 fi
-# Prometheus is unpacked, not installed: its package would start a server of its own.
 if [[ ! -x build/clients/prometheus/usr/bin/promtool ]] && ((packages)); then
   say "Fetching Prometheus into build/clients."
-  (cd build/clients && apt-get -q download prometheus && dpkg -x prometheus_*.deb prometheus && rm prometheus_*.deb) >build/clients/prometheus.log 2>&1 ||
-    say "It could not be fetched (build/clients/prometheus.log): its tests are skipped."
+  (cd build/clients && apt-get -q download "$UNPACKED_PACKAGE" && dpkg -x "$UNPACKED_PACKAGE"_*.deb prometheus && rm "$UNPACKED_PACKAGE"_*.deb) \
+    >build/clients/prometheus.log 2>&1 || say "It could not be fetched (build/clients/prometheus.log): its tests are skipped."
 fi
 [[ -x build/clients/prometheus/usr/bin/promtool ]] && export PROMETHEUS=$ROOT/build/clients/prometheus/usr/bin
 exec env HADAL="$ROOT/build/release/hadal" build/clients/bin/python -m pytest tests/clients "$@"

@@ -1,6 +1,7 @@
 // A structure-aware fuzzer of the server: valid requests with faults put in, at every level from bytes to meanings. Every
 // answer must be HTTP, and JSON or server-sent events of JSON; no status but the expected ones; and at the end nothing runs
-// and all pages are free. hadal_serve_fuzz --requests N [--seed S] [--connections C]
+// and all pages are free. hadal_serve_fuzz --requests N [--seconds T] [--seed S] [--connections C]; it ends when
+// either is reached.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -148,6 +149,16 @@ const Field kChat[] = {
            pick(r, {R"({"type": "text"})", R"({"type": "json_object"})",
                     R"({"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}})"}));
      }},
+    {"response_format",
+     [](Random& r) {
+       std::string pattern;
+       for (size_t i = below(r, 12); i > 0; --i)
+         pattern +=
+             pick(r, {"a", "[a-m]", ".", "(", ")", "|", "*", "+", "?", "{3}", "{0,40}", "{900}", "^", "$", "\\\\d"});
+       return fmt::format(
+           R"({{"type": "json_schema", "json_schema": {{"name": "x", "schema": {{"type": "string", "pattern": "{}"}}}}}})",
+           pattern);
+     }},
     {"parallel_tool_calls", [](Random&) { return std::string("false"); }},
 };
 
@@ -258,14 +269,15 @@ void check_answer(HttpClient& client, const HttpClient::Answer& head, const Made
     throw Failure("an error without a message: " + body.dump());
 }
 
-void client_loop(int port, uint64_t seed, std::atomic<int64_t>& left, std::atomic<int64_t>& statuses_2xx,
-                 std::atomic<int>& failures) {
+void client_loop(int port, uint64_t seed, const std::atomic<bool>& over, std::atomic<int64_t>& left,
+                 std::atomic<int64_t>& statuses_2xx, std::atomic<int>& failures) {
   Random random(seed);
   std::unique_ptr<HttpClient> client;
-  while (left-- > 0) {
+  while (!over && failures <= 10 && left-- > 0) {
     const Made made = make_request(random);
     try {
-      if (!client || !client->connected()) client = std::make_unique<HttpClient>("127.0.0.1", port, 120);
+      if (!client || !client->connected())
+        client = std::make_unique<HttpClient>("127.0.0.1", port, 600);  // it may run beside everything else
       const int manner = static_cast<int>(below(random, 100));
       std::string head = fmt::format("{} {} HTTP/1.1\r\nHost: x\r\n", made.method, made.path);
       for (const auto& [name, value] : made.headers) head += fmt::format("{}: {}\r\n", name, value);
@@ -317,32 +329,38 @@ void client_loop(int port, uint64_t seed, std::atomic<int64_t>& left, std::atomi
       std::fprintf(stderr, "FAILED (seed %llu): %s\n  %s %s\n  %s\n", static_cast<unsigned long long>(seed),
                    error.what(), made.method.c_str(), made.path.c_str(), made.body.substr(0, 2000).c_str());
       client.reset();
-      if (failures > 10) left = 0;
     }
   }
 }
 
-int fuzz(int64_t requests, uint64_t seed, int connections) {
+int fuzz(int64_t requests, double most_seconds, uint64_t seed, int connections) {
   ServerOptions o = test_options();
   o.engine.max_waiting = 64;
   o.service.default_max_tokens = 16;  // where a fault hits the field's name
   const TestServer s(o);
   std::atomic<int64_t> left{requests}, good{0};
   std::atomic<int> failures{0};
+  std::atomic<bool> over{false};
   const auto start = std::chrono::steady_clock::now();
+  const auto since = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   std::vector<std::thread> threads;
   for (int i = 0; i < connections; ++i)
-    threads.emplace_back(client_loop, s.server.port(), seed * 1000 + static_cast<uint64_t>(i), std::ref(left),
-                         std::ref(good), std::ref(failures));
+    threads.emplace_back(client_loop, s.server.port(), seed * 1000 + static_cast<uint64_t>(i), std::cref(over),
+                         std::ref(left), std::ref(good), std::ref(failures));
+  std::thread clock([&] {
+    while (!over && since() < most_seconds) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    over = true;
+  });
   for (std::thread& t : threads) t.join();
+  over = true;
+  clock.join();
+  const int64_t sent = requests - std::max<int64_t>(0, left);
   const bool idle = s.becomes_idle(60);
   if (!idle) std::fprintf(stderr, "FAILED: the server is not idle at the end\n");
-  std::printf("%lld requests, %lld answered with 200, %d failures, %.1f s%s\n", static_cast<long long>(requests),
-              static_cast<long long>(good.load()), failures.load(),
-              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
-              idle ? "" : ", not idle at the end");
+  std::printf("%lld requests, %lld answered with 200, %d failures, %.1f s%s\n", static_cast<long long>(sent),
+              static_cast<long long>(good.load()), failures.load(), since(), idle ? "" : ", not idle at the end");
   // A fuzzer that is always refused tests nothing.
-  return failures == 0 && idle && good > requests / 10 ? 0 : 1;
+  return failures == 0 && idle && good > sent / 10 ? 0 : 1;
 }
 
 }  // namespace
@@ -350,15 +368,17 @@ int fuzz(int64_t requests, uint64_t seed, int connections) {
 
 int main(int argc, char** argv) {
   int64_t requests = 2000;
+  double seconds = 1e9;
   uint64_t seed = 1;
   int connections = 8;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
     const long long value = std::atoll(argv[i + 1]);
     if (flag == "--requests") requests = value;
+    if (flag == "--seconds") seconds = static_cast<double>(value);
     if (flag == "--seed") seed = static_cast<uint64_t>(value);
     if (flag == "--connections") connections = static_cast<int>(value);
   }
   hadal::log::set_level(spdlog::level::err);
-  return hadal::serve::fuzz(requests, seed, connections);
+  return hadal::serve::fuzz(requests, seconds, seed, connections);
 }
