@@ -28,9 +28,12 @@ __global__ void fill_rows(uint8_t* out, size_t rows, int row_bytes, uint64_t see
   }
 }
 
-// Queries in segments: `segments` requests with `rows` / `segments` rows each, at position `first`.
+constexpr const char* kSources[] = {"few", "shared", "packed"};
+
+// Queries in segments: `segments` requests with `rows` / `segments` rows each, from position 100,000 on. mixed: young
+// requests too, and lists of all lengths.
 struct Step {
-  Step(int row_count, int segment_count, int entry_count, uint64_t seed)
+  Step(int row_count, int segment_count, int entry_count, uint64_t seed, bool mixed = false)
       : rows(row_count),
         segments(segment_count),
         q(size_t{1} * rows * kHeads * kDim),
@@ -44,6 +47,7 @@ struct Step {
     fill_rows<<<512, 256>>>(ring.get(), size_t{1} * segments * kWindow, kWindowBytes, seed + 2);
     const int each = rows / segments;
     std::vector<int32_t> position, segment, step_row(rows), begin, slot(segments), first(segments, 100000);
+    for (int s = 0; mixed && s < segments; ++s) first[s] = s % 2 == 0 ? 37 * s : 100000 + s;
     for (int s = 0; s < segments; ++s) {
       begin.push_back(s * each);
       for (int r = 0; r < each; ++r) position.push_back(first[s] + r), segment.push_back(s);
@@ -87,7 +91,9 @@ struct Step {
       p.has_entries = true;
       p.entries = {entries->get(), kEntryBytes, kPageRows, pages};
       p.selection.rows = {keep(list), DType::i32, rows, kTopK};
-      p.selection.count = {keep(std::vector<int32_t>(rows, kTopK)), DType::i32, rows, 1};
+      std::vector<int32_t> count(rows, kTopK);
+      for (int r = 0; mixed && r < rows; ++r) count[r] = r < 3 ? r : static_cast<int>(mix(seed * 17 + r) % (kTopK + 1));
+      p.selection.count = {keep(count), DType::i32, rows, 1};
     }
     use(plan_matrix_attention(p, most_keys()));
     HADAL_CUDA(cudaDeviceSynchronize());
@@ -162,11 +168,40 @@ std::vector<double> reference(Step& step, int r) {
   return out;
 }
 
+void run(Step& step, bool matrix) {
+  step.o.poison();
+  matrix ? step.matrix(nullptr) : step.general(nullptr);
+  HADAL_CUDA(cudaDeviceSynchronize());
+}
+
+// All kernels give the same bits, every time.
+void check_bits(const char* name, Step& step) {
+  std::vector<uint16_t> first;
+  for (const KeySource source : {KeySource::few, KeySource::shared, KeySource::packed}) {
+    step.use(plan_matrix_attention(step.p, step.most_keys(), source));
+    run(step, true);
+    const auto once = step.o.host();
+    run(step, true);
+    const auto twice = step.o.host();
+    if (first.empty()) first = once;
+    size_t again = 0, otherwise = 0;
+    for (size_t i = 0; i < first.size(); ++i) again += once[i] != twice[i], otherwise += once[i] != first[i];
+    std::printf("check %s, keys %s: of %zu values %zu differ in a second run, %zu from the first kernel\n", name,
+                kSources[static_cast<int>(source)], first.size(), again, otherwise);
+  }
+  run(step, false);  // in the order of the specification, one key after the other
+  const auto general = step.o.host();
+  std::vector<double> have, want;
+  for (const uint16_t v : first) have.push_back(bf16_value(v));
+  for (const uint16_t v : general) want.push_back(bf16_value(v));
+  std::printf("check %s: %.2e from the general kernel\n", name, error_norm(have, want));
+  std::fflush(stdout);
+}
+
 void check(const char* name, Step& step) {
+  check_bits(name, step);
   for (const bool matrix : {true, false}) {
-    step.o.poison();
-    matrix ? step.matrix(nullptr) : step.general(nullptr);
-    HADAL_CUDA(cudaDeviceSynchronize());
+    run(step, matrix);
     std::vector<double> have, want;
     for (const int r : {0, 1, 77, step.rows / 2, step.rows - 1}) {
       if (r >= step.rows) continue;
@@ -178,34 +213,15 @@ void check(const char* name, Step& step) {
     std::printf("check %s %s: error %.2e, first values %g %g, last %g %g\n", name, matrix ? "matrix" : "general",
                 error_norm(have, want), have[0], want[0], have.back(), want.back());
   }
-  step.matrix(nullptr);
-  HADAL_CUDA(cudaDeviceSynchronize());
-  const auto first = step.o.host();
-  step.o.poison();
-  step.matrix(nullptr);
-  HADAL_CUDA(cudaDeviceSynchronize());
-  const auto second = step.o.host();
-  size_t different = 0, otherwise = 0;
-  for (size_t i = 0; i < first.size(); ++i) different += first[i] != second[i];
-  for (const KeySource source : {KeySource::shared, KeySource::own, KeySource::packed}) {
-    step.use(plan_matrix_attention(step.p, step.most_keys(), source));
-    step.o.poison();
-    step.matrix(nullptr);
-    HADAL_CUDA(cudaDeviceSynchronize());
-    const auto other = step.o.host();
-    for (size_t i = 0; i < first.size(); ++i) otherwise += first[i] != other[i];
-  }
-  std::printf(
-      "check %s: of %zu values %zu differ in a second run, %zu between keys expanded for all queries, for each, or "
-      "not\n",
-      name, first.size(), different, otherwise);
   std::fflush(stdout);
 }
 
-void time_case(const char* name, int rows, int segments, int entries) {
+void time_case(const char* name, int rows, int segments, int entries, const KeySource* source = nullptr) {
   std::vector<std::unique_ptr<Step>> steps;
   const int sets = rows >= 1024 ? 2 : 8;
   for (int i = 0; i < sets; ++i) steps.push_back(std::make_unique<Step>(rows, segments, entries, 40 + i));
+  if (source != nullptr)
+    for (auto& step : steps) step->use(plan_matrix_attention(step->p, step->most_keys(), *source));
   const double keys = kWindow + (entries ? kTopK : 0);
   const double flops = 4.0 * rows * kHeads * kDim * keys, bytes = 4.0 * rows * kHeads * kDim;
   const Time t = time_graph(sets, [&](cudaStream_t s, int i) { steps[i]->matrix(s); });
@@ -213,20 +229,29 @@ void time_case(const char* name, int rows, int segments, int entries) {
 }
 
 int run() {
+  copy_rate();
   {
     Step step(200, 1, 32768, 1);
     check("640 keys", step);
     Step window(200, 1, 0, 2);
     check("window", window);
+    Step lists(200, 8, 32768, 3, true);
+    check_bits("lists of all lengths", lists);
   }
   time_case("T=4096 n=65536 keys=640", 4096, 1, 65536);
   time_case("T=4096 n=131072 keys=640", 4096, 1, 131072);
   time_case("T=256 n=65536 keys=640", 256, 1, 65536);
   time_case("T=4096 window only", 4096, 1, 0);
   time_case("T=256 window only", 256, 1, 0);
-  time_case("decode B=128", 128, 128, 65536);
-  time_case("decode B=32", 32, 32, 65536);
-  time_case("decode B=1", 1, 1, 65536);
+  for (const int rows : {1, 8, 16, 32, 64, 128})
+    for (const KeySource source : {KeySource::few, KeySource::packed}) {
+      char name[64];
+      std::snprintf(name, sizeof name, "decode B=%d %s", rows, kSources[static_cast<int>(source)]);
+      time_case(name, rows, rows, 65536, &source);
+    }
+  const KeySource few = KeySource::few;
+  time_case("decode B=1 window only", 1, 1, 0, &few);
+  time_case("decode B=128 window only", 128, 128, 0, &few);
   return 0;
 }
 

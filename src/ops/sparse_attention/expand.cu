@@ -1,4 +1,4 @@
-// Expands the packed rows that a step's queries may see, or each query's keys, and finds the queries' rotations.
+// Expands the packed rows that a step's queries may see, and finds the queries' rotations.
 // A warp expands several rows at a time, so that their loads are in flight together: finding a row takes a chain of loads.
 #include "ops/cuda/errors.h"
 #include "ops/cuda/row.cuh"
@@ -27,14 +27,6 @@ __device__ __forceinline__ uint64_t shared_source(const AttentionProblem& p, con
   return entry_address(p, (static_cast<int64_t>(page) << e.page_shift) + row);
 }
 
-__device__ __forceinline__ uint64_t query_source(const AttentionProblem& p, const ExpandedRows& e, int i) {
-  if (i == 0) return 0;
-  const int query = (i - 1) / e.most_keys, t = (i - 1) % e.most_keys;
-  const KeyList keys =
-      key_list(p.args, query, p.in, p.out, p.segments, p.has_entries ? &p.entries : nullptr, &p.selection);
-  return packed_row(p, keys, t);
-}
-
 // The first blocks find rotations, in double.
 __global__ void __launch_bounds__(32 * kWarps)
     expand_kernel(const __grid_constant__ AttentionProblem p, const __grid_constant__ ExpandedRows e,
@@ -47,8 +39,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int lane = threadIdx.x % 32;
   const int first = ((blockIdx.x - rotation_blocks) * kWarps + threadIdx.x / 32) * kWarpRows;
   uint64_t own = 0;  // lane i finds row first + i
-  if (lane < kWarpRows && first + lane < e.count)
-    own = e.source == KeySource::shared ? shared_source(p, e, first + lane) : query_source(p, e, first + lane);
+  if (lane < kWarpRows && first + lane < e.count) own = shared_source(p, e, first + lane);
 #pragma unroll 1
   for (int begin = 0; begin < kWarpRows; begin += kTogether) {
     uint64_t source[kTogether];

@@ -44,6 +44,12 @@ __device__ __forceinline__ uint32_t entry_factor(uint32_t code) {
   return multiply_bf16x2(multiply_bf16x2(bits | bits << 16, k119), k119);
 }
 
+// The same of a window row's scale: 2^(120 - 8) times 2^(scale - 127).
+__device__ __forceinline__ uint32_t window_factor(uint32_t scale) {
+  const uint32_t field = min((scale & 0xff) + 112, 254u) << 7;
+  return field | field << 16;
+}
+
 // Channels 8 chunk .. 8 chunk + 7 of an entry or of a window row.
 struct PackedChunk {
   uint32_t low, high;  // codes; of an entry, low alone
@@ -59,10 +65,10 @@ __device__ __forceinline__ PackedChunk load_chunk(const uint8_t* row, bool entry
 }
 __device__ __forceinline__ uint4 expand_chunk(const PackedChunk& p, bool entry) {
   if (entry) return expand_e2m1(p.low, entry_factor(p.scale));
-  const uint32_t field = min(p.scale + 112, 254u) << 7;  // 2^(120 - 8) times 2^(scale - 127)
+  const uint32_t factor = window_factor(p.scale);
   uint4 v;
-  expand_e4m3(p.low, field | field << 16, v.x, v.y);
-  expand_e4m3(p.high, field | field << 16, v.z, v.w);
+  expand_e4m3(p.low, factor, v.x, v.y);
+  expand_e4m3(p.high, factor, v.z, v.w);
   return v;
 }
 

@@ -21,13 +21,20 @@ struct AttentionProblem {
 // most_keys: an upper bound of the keys of a row.
 void general_attention(const AttentionProblem& problem, int most_keys, cudaStream_t stream);
 
-// 64 heads of 512 channels. A first kernel expands packed rows to bf16 in scratch memory, where that pays; a second one
-// attends. Results do not depend on which rows are expanded.
+// 64 heads of 512 channels: three kernels with the same bits.
+//
+// Few queries: eight multiprocessors a query.
+inline constexpr int kMostFewKeys = 640;
+size_t few_attention_bytes(int queries, int most_keys);
+void few_attention(const AttentionProblem& problem, int most_keys, void* scratch, cudaStream_t stream);
+
+// Many: one multiprocessor a query. A first kernel expands packed rows to bf16 in scratch memory, where that pays; a second one
+// attends.
 bool matrix_attention_takes(const AttentionProblem& problem, int most_keys);
 enum class KeySource : uint8_t {
+  few,     // the kernel for few queries, which expands
   shared,  // every row that some query may see is expanded once: of the step, of the rings, of the requests' pages
-  own,     // the keys of each query are expanded
-  packed,  // the matrix kernel expands
+  packed,  // the kernel for many queries expands
 };
 struct MatrixAttentionPlan {
   KeySource source = KeySource::packed;

@@ -7,16 +7,14 @@
 
 namespace hadal::cuda {
 
-// Expanded rows: one of zeros, which stands for keys past the end of a list; then either the rows of the step, the rings
-// of the segments and their pages, or the keys of every query, `most_keys` each.
+// Expanded rows: one of zeros, which stands for keys past the end of a list; then the rows of the step, the rings of the
+// segments and their pages. Without shared rows, rotations alone.
 struct ExpandedRows {
   uint8_t* rows;
-  int32_t* page_begin;  // [pages of the pool] expanded row of the first row of a page; shared rows only
+  int32_t* page_begin;  // [pages of the pool] expanded row of the first row of a page
   float2* rotations;    // [queries of the step, rope.dim / 2]
-  KeySource source;
-  int most_keys;
-  int first_ring, first_entry;  // of shared rows
-  int page_shift;               // rows of a page as a power of two
+  int first_ring, first_entry;
+  int page_shift;  // rows of a page as a power of two
   int64_t count;
 };
 
@@ -31,15 +29,14 @@ __device__ __forceinline__ uint64_t packed_row(const AttentionProblem& p, const 
   return entry_address(p, keys.entries[t - keys.window_count()]);
 }
 
-// The expanded row of key t of a query. keys: its list.
-__device__ __forceinline__ int expanded_row(const ExpandedRows& e, const AttentionProblem& p, const KeyList& keys,
-                                            int query, int t) {
-  if (t >= keys.count()) return 0;
-  if (e.source == KeySource::own) return 1 + query * e.most_keys + t;
+// The expanded row of window key t of a query, and of an entry. keys: the query's list.
+__device__ __forceinline__ int expanded_window_row(const ExpandedRows& e, const AttentionProblem& p,
+                                                   const KeyList& keys, int query, int t) {
   const int window = p.args.ring.window;
-  if (t < keys.ring_count) return e.first_ring + p.out.segment[query] * window + (keys.ring_first + t) % window;
-  if (t < keys.window_count()) return 1 + keys.latent_first + t - keys.ring_count;
-  const int row = keys.entries[t - keys.window_count()];
+  return t < keys.ring_count ? e.first_ring + p.out.segment[query] * window + (keys.ring_first + t) % window
+                             : 1 + keys.latent_first + t - keys.ring_count;
+}
+__device__ __forceinline__ int expanded_entry_row(const ExpandedRows& e, int row) {
   return e.page_begin[row >> e.page_shift] + (row & ((1 << e.page_shift) - 1));
 }
 #endif

@@ -73,8 +73,7 @@ __device__ __forceinline__ void store_part(uint8_t* tile, int r, PackedPart& par
     const uint32_t scales = part.scales >> (side % 2 * 16);  // two of the four bytes that were read
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const uint32_t field = min(((scales >> (8 * i)) & 0xff) + 112, 254u) << 7;  // 2^(120 - 8) times 2^(scale - 127)
-      const uint32_t factor = field | field << 16;
+      const uint32_t factor = window_factor(scales >> (8 * i));
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         uint4 v;
