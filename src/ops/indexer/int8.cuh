@@ -18,20 +18,25 @@ inline constexpr int kWidestShift = 3;
 // Scale bytes that the fast way takes: far from the ends of fp32's range.
 inline constexpr int kLowestQueryScale = 127 - 24, kHighestQueryScale = 127 + 24;
 inline constexpr int kLowestKeyScale = 127 - 30, kHighestKeyScale = 127 + 30;
-inline constexpr int kWeightExponent = 90;  // weights are stored times 2^90, for products with subnormals below
 
 // ---- queries ------------------------------------------------------------------------------------------------------------
-// Codes of a row: [column of the product][128 bytes], 16-byte chunks swizzled by the column. Lane t of a quad gets columns
-// 8j + 2t and the next, which are heads 8t + 2j and the next.
-__device__ __forceinline__ int column_of_head(int head) { return head % 8 / 2 * 8 + head / 8 * 2 + head % 2; }
-// Within a block of 32, channel 8t + i goes where lane t reads its eight codes: bytes 4t .. 4t+3 of both halves.
-__device__ __forceinline__ int code_offset(int column, int channel) {
-  const int c = channel % 32, chunk = channel / 32 * 2 + c % 8 / 4;
-  return column * kInt8Dim + ((chunk ^ (column & 7)) << 4) + c / 8 * 4 + c % 4;
+// Codes of four rows together: [column of the product][128 bytes], 16-byte chunks swizzled by the column. Lane t of a quad
+// gets columns 8j + 2t and the next, which are heads 2j and 2j + 1 of row t.
+__device__ __forceinline__ int query_column(int row, int head) {
+  return head / 2 * 8 + row % kInt8TileRows * 2 + head % 2;
 }
-// The four codes of lane t in chunk `chunk` (block * 2 + half) of a column.
-__device__ __forceinline__ uint32_t query_word(const uint8_t* codes, int column, int chunk, int t) {
-  return *reinterpret_cast<const uint32_t*>(codes + column * kInt8Dim + ((chunk ^ (column & 7)) << 4) + 4 * t);
+// A product over 32 channels takes eight of each block of 32 that has a scale, lane t those of block t: one shift a lane.
+// Step s has channels 32t + 8s + i; in the lower half of its 32 bytes those with i < 4.
+__device__ __forceinline__ int64_t code_offset(int64_t row, int head, int channel) {
+  const int column = query_column(static_cast<int>(row % kInt8TileRows), head);
+  const int chunk = channel % 32 / 8 * 2 + channel % 8 / 4;
+  return row / kInt8TileRows * kInt8TileBytes + column * kInt8Dim + ((chunk ^ (column & 7)) << 4) + channel / 32 * 4 +
+         channel % 4;
+}
+// The four codes of lane t in chunk `chunk` (2 * step + half) of a head. tile: of the row.
+__device__ __forceinline__ uint32_t query_word(const uint8_t* tile, int row, int head, int chunk, int t) {
+  const int column = query_column(row, head);
+  return *reinterpret_cast<const uint32_t*>(tile + column * kInt8Dim + ((chunk ^ (column & 7)) << 4) + 4 * t);
 }
 
 // ---- keys ---------------------------------------------------------------------------------------------------------------
@@ -40,24 +45,46 @@ struct KeyScales {
   uint32_t shift;  // a byte a block
   int base;        // the scale that remains; -1: the key goes the careful way, with its own scales and no shifts
 };
+// As if the key went the fast way; whether all of these do, says `all_fast`.
+__device__ __forceinline__ KeyScales fast_key_scales(uint32_t scales) {
+  const uint32_t two = __vminu2(scales & 0x00ff00ffu, scales >> 8 & 0x00ff00ffu);
+  const int low = static_cast<int>(min(two & 0xffffu, two >> 16));
+  return {scales - low * 0x01010101u, low};  // no byte borrows
+}
+__device__ __forceinline__ bool all_fast(const KeyScales& a, const KeyScales& b) {
+  constexpr unsigned kRange = kHighestKeyScale - kLowestKeyScale;
+  return ((a.shift | b.shift) & 0xfcfcfcfcu) == 0 && max(static_cast<unsigned>(a.base - kLowestKeyScale),
+                                                         static_cast<unsigned>(b.base - kLowestKeyScale)) <= kRange;
+}
 __device__ __forceinline__ KeyScales key_scales(uint32_t scales) {
-  const int a = scales & 0xff, b = scales >> 8 & 0xff, c = scales >> 16 & 0xff, d = scales >> 24;
-  const int low = min(min(a, b), min(c, d));
-  const uint32_t shift = scales - low * 0x01010101u;  // no byte borrows
-  const bool fast = (shift & 0xfcfcfcfcu) == 0 && low >= kLowestKeyScale && low <= kHighestKeyScale;
-  return {fast ? shift : 0, fast ? low : -1};
+  const KeyScales key = fast_key_scales(scales);
+  return all_fast(key, key) ? key : KeyScales{0, -1};
 }
 
-// Eight E2M1 codes, low nibble first, as twice their values in two words of signed bytes, times 2^shift.
-__device__ __forceinline__ void codes_to_int8(uint32_t codes, int shift, uint32_t& low, uint32_t& high) {
+// Twice the eight magnitudes of E2M1 times 2^shift, and their negatives, a byte each.
+struct Int8Values {
+  uint32_t low, high, minus_low, minus_high;
+};
+__device__ __forceinline__ Int8Values int8_values(uint32_t shift) {
+  const uint32_t low = 0x03020100u << shift, high = 0x0c080604u << shift;  // 0 1 2 3 4 6 8 12; no byte reaches 128
+  const auto minus = [](uint32_t v) { return (0x80808080u - v) ^ 0x80808080u; };
+  return {low, high, minus(low), minus(high)};
+}
+// Without the mask that __byte_perm puts on the selector.
+__device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) {
+  uint32_t r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(selector));
+  return r;
+}
+// Eight E2M1 codes, low nibble first, in two words of signed bytes.
+__device__ __forceinline__ void codes_to_int8(uint32_t codes, const Int8Values& v, uint32_t& low, uint32_t& high) {
+  // Selectors of four bits: a magnitude; and byte i of the magnitudes or of the negatives.
   const uint32_t magnitude = codes & 0x77777777u, side = ((codes >> 1) & 0x44444444u) | 0x32103210u;
-  const auto four = [](uint32_t m, uint32_t s) {
-    // 0 1 2 3 4 6 8 12 and their negatives; then byte by byte one or the other.
-    return __byte_perm(__byte_perm(0x03020100u, 0x0c080604u, m), __byte_perm(0xfdfeff00u, 0xf4f8fafcu, m), s);
+  const auto four = [&](uint32_t m, uint32_t s) {
+    return permute(permute(v.low, v.high, m), permute(v.minus_low, v.minus_high, m), s);
   };
-  const uint32_t keep = 0x01010101u * (0xffu << shift & 0xffu);  // a shift inside each byte
-  low = four(magnitude, side) << shift & keep;
-  high = four(magnitude >> 16, side >> 16) << shift & keep;
+  low = four(magnitude, side);
+  high = four(magnitude >> 16, side >> 16);
 }
 
 // d += A B for 16 keys x 8 columns x 32 channels; operands as in mma_bf16 with four bytes for two values.
@@ -69,18 +96,20 @@ __device__ __forceinline__ void mma_int8(int (&d)[4], uint32_t a0, uint32_t a1, 
 }
 
 // ---- sums ---------------------------------------------------------------------------------------------------------------
-// sum + w * relu(dot). The integer is read as the subnormal fp32 that it is the bits of, dot * 2^-149: no conversion.
+// sum + w * relu(dot). The integer is read as the fp32 that it is the bits of: from 0 on the subnormal dot * 2^-149, below it
+// a NaN, of which a saturated product makes 0. So one multiplication converts and cuts: relu(dot) * 2^-22, exactly.
 // `official` rounds the dot product and the product to bf16.
 template <bool Official>
 __device__ __forceinline__ float add_head(float sum, float w, int dot) {
-  const int positive = max(dot, 0);
-  if constexpr (Official) return sum + round_bf16(w * round_bf16(static_cast<float>(positive)));
-  return fmaf(w, __int_as_float(positive), sum);
+  if constexpr (Official) return sum + round_bf16(w * round_bf16(static_cast<float>(max(dot, 0))));
+  float positive;
+  asm("mul.sat.f32 %0, %1, 0f7F000000;" : "=f"(positive) : "f"(__int_as_float(dot)));  // 2^127
+  return fmaf(w, positive, sum);
 }
-// What turns such a sum into a score: 2^(base - 127), values that are twice too large on both sides, and the weights' 2^90.
+// What turns such a sum into a score: 2^(base - 127), values that are twice too large on both sides, and the 2^22.
 template <bool Official>
 __device__ __forceinline__ float score_factor(int base) {
-  return __int_as_float((base - 2 - kWeightExponent + (Official ? 0 : 149)) << 23);
+  return __int_as_float((base - 2 + (Official ? 0 : 22)) << 23);
 }
 
 // Of four values a lane, value t of lane t summed over its quad, in the fixed order.
@@ -92,7 +121,7 @@ __device__ __forceinline__ float sum_quads(const float (&v)[4]) {
 }
 
 inline constexpr int kInt8KeyBytes = kInt8Dim / 2 + kInt8Dim / 32;
-// A key as lane t reads it: eight codes of every block of 32 channels, and its four scales.
+// A key as lane t reads it: the codes of block t of 32 channels, eight a step, and all four scales.
 struct PackedKey {
   uint32_t codes[4];
   uint32_t scales;
@@ -101,29 +130,35 @@ __device__ __forceinline__ PackedKey load_packed_key(const uint8_t* rows, uint32
   const uint8_t* row = rows + uint64_t{index} * kInt8KeyBytes;
   PackedKey key;
 #pragma unroll
-  for (int b = 0; b < 4; ++b) key.codes[b] = __ldg(reinterpret_cast<const uint32_t*>(row + 16 * b + 4 * t));
+  for (int s = 0; s < 4; ++s) key.codes[s] = __ldg(reinterpret_cast<const uint32_t*>(row + 16 * t + 4 * s));
   key.scales = __ldg(reinterpret_cast<const uint32_t*>(row + 64));
   return key;
 }
 
-// The careful way for 16 keys and one row: this lane's share (eight heads) of the scores of keys g and g + 8.
+// The careful way for 16 keys and one row of a tile: this lane's share (eight heads) of the scores of keys g and g + 8.
 template <bool Official>
-__device__ __forceinline__ void careful_scores(const uint8_t* codes, const float* weights, const uint32_t* relative,
-                                               const PackedKey (&packed)[2], float (&score)[2]) {
+__device__ __forceinline__ void careful_scores(const uint8_t* tile, int row, const float* weights,
+                                               const uint32_t* relative, const PackedKey (&packed)[2],
+                                               float (&score)[2]) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const KeyScales key[2] = {key_scales(packed[0].scales), key_scales(packed[1].scales)};
+  const Int8Values values[2] = {int8_values(key[0].shift >> 8 * t & 0xff), int8_values(key[1].shift >> 8 * t & 0xff)};
   float sum[2] = {};
 #pragma unroll 1
   for (int j = 0; j < 4; ++j) {
     float dot[4] = {};
-#pragma unroll
-    for (int b = 0; b < 4; ++b) {
-      uint32_t a[4];
-      codes_to_int8(packed[0].codes[b], key[0].shift >> 8 * b & 0xff, a[0], a[2]);
-      codes_to_int8(packed[1].codes[b], key[1].shift >> 8 * b & 0xff, a[1], a[3]);
+#pragma unroll 1
+    for (int b = 0; b < 4; ++b) {  // block b alone: the other lanes multiply with zeros
       int d[4] = {};
-      mma_int8(d, a[0], a[1], a[2], a[3], query_word(codes, 8 * j + g, 2 * b, t),
-               query_word(codes, 8 * j + g, 2 * b + 1, t));
+#pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        uint32_t a[4];
+        codes_to_int8(t == b ? packed[0].codes[s] : 0, values[0], a[0], a[2]);
+        codes_to_int8(t == b ? packed[1].codes[s] : 0, values[1], a[1], a[3]);
+        const int head = 8 * (g / 2) + 2 * j + g % 2;
+        mma_int8(d, a[0], a[1], a[2], a[3], query_word(tile, row, head, 2 * s, t),
+                 query_word(tile, row, head, 2 * s + 1, t));
+      }
 #pragma unroll
       for (int v = 0; v < 4; ++v) {
         const int base =
@@ -142,8 +177,8 @@ __device__ __forceinline__ void careful_scores(const uint8_t* codes, const float
         sum[v / 2] = fmaf(w, positive, sum[v / 2]);
     }
   }
-  score[0] = sum[0] * 0x1p-90f;
-  score[1] = sum[1] * 0x1p-90f;
+  score[0] = sum[0];
+  score[1] = sum[1];
 }
 
 }  // namespace hadal::cuda

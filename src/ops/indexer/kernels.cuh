@@ -38,9 +38,10 @@ struct IndexLists {
 // int8.cuh has the layout of `codes` and the meaning of the rest. Rows past the last are read, and their results dropped.
 inline constexpr int kInt8Heads = 32, kInt8Dim = 128, kInt8RowBytes = kInt8Heads * kInt8Dim;
 inline constexpr int kWeightStride = 36;  // 32 head weights, then whether the row needs the careful path
-inline constexpr int kPaddingRows = 3;
+inline constexpr int kInt8TileRows = 4, kInt8TileBytes = kInt8TileRows * kInt8RowBytes;
+inline constexpr int kPaddingRows = kInt8TileRows - 1;
 struct Int8Queries {
-  uint8_t* codes;      // [rows + padding, 32 * 128]
+  uint8_t* codes;      // [rows + padding, 32 * 128], four rows together
   float* weights;      // [rows + padding, kWeightStride]
   uint32_t* relative;  // [rows, 32] a scale byte for each block of 32 channels
   uint8_t* fold;       // [rows, 32] the scale that is in the weight

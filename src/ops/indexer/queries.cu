@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (i >= count) return;
   const int64_t row = i / kInt8Heads;
-  const int head = static_cast<int>(i % kInt8Heads), column = column_of_head(head);
+  const int head = static_cast<int>(i % kInt8Heads);
   float* v = shared[threadIdx.x / 32];
 #pragma unroll
   for (int b = 0; b < 4; ++b) v[32 * b + lane] = from_bf16(q[i * kInt8Dim + 32 * b + lane]);
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 #pragma unroll
   for (int b = 0; b < 4; ++b) {
     const int value = static_cast<int>(2 * from_e2m1(code[b])) * (fast ? 1 << (scale[b] - low) : 1);
-    out.codes[row * kInt8RowBytes + code_offset(column, 32 * b + lane)] = static_cast<uint8_t>(value);
+    out.codes[code_offset(row, head, 32 * b + lane)] = static_cast<uint8_t>(value);
     relative |= static_cast<uint32_t>(fast ? 127 : scale[b]) << (8 * b);
   }
   if (lane == 0) {
@@ -49,14 +49,14 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
-// w = bf16( bf16(weights_proj x) * factor ), times the query's scale and 2^90. One warp a row.
+// w = bf16( bf16(weights_proj x) * factor ), times the query's scale. One warp a row.
 __global__ void __launch_bounds__(32 * kWarps)
     weights_kernel(const uint16_t* projected, int rows, double factor, Int8Queries out) {
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;
   const int64_t i = row * kInt8Heads + lane;
   const float w = round_bf16(static_cast<float>(from_bf16(projected[i]) * factor));
-  out.weights[row * kWeightStride + lane] = w * __int_as_float((out.fold[i] + kWeightExponent) << 23);
+  out.weights[row * kWeightStride + lane] = w * __int_as_float(out.fold[i] << 23);
   const bool careful = __any_sync(kFullWarp, out.relative[i] != 0x7f7f7f7fu) != 0;
   if (lane == 0) out.weights[row * kWeightStride + kInt8Heads] = careful ? 1.0f : 0.0f;
 }

@@ -14,57 +14,72 @@ constexpr int kWarps = 8, kThreads = 32 * kWarps;
 constexpr int kRun = 8;           // neighbouring entries that are neighbouring rows of the cache
 constexpr int kWarpEntries = 32;  // entries of a warp at a time, and a row of neighbouring scores in memory
 constexpr int kStep = kWarps * kWarpEntries;
-constexpr int kMostEntries = 4096;  // of a block
+constexpr int kMostEntries = 16384;  // of a block
 
 template <bool Official>
 __global__ void __launch_bounds__(kThreads, 2) narrow_kernel(const __grid_constant__ ScoreProblem p, int entries) {
-  __shared__ int32_t physical[kMostEntries / kRun];
+  // Of every run: the physical row, and how many of its entries are visible (all but in the end of a list's last block).
+  __shared__ __align__(8) int32_t physical[kMostEntries / kRun];
+  __shared__ uint8_t seen[kMostEntries / kRun];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int row = p.first_row + blockIdx.y, first = blockIdx.x * entries;
   const int blocks = p.lists.blocks(row), length = p.lists.length(row), visible = p.lists.visible(row);
   if (first >= length) return;
-  const int end = min(length, first + entries);
+  const int count = min(length - first, entries);
   for (int i = threadIdx.x; i < entries / kRun; i += kThreads) {
     // Entries past the end read the first one's key; their scores are not stored.
-    const int e = first + i * kRun < end ? first + i * kRun : first;
-    physical[i] = static_cast<int32_t>(physical_row(p.lists.segments, p.lists.rows.segment[row], p.lists.keys.page_rows,
-                                                    p.lists.group(row, blocks, e)));
+    const int group = p.lists.group(row, blocks, first + (i * kRun < count ? i * kRun : 0));
+    physical[i] =
+        static_cast<int32_t>(physical_row(p.lists.segments, p.lists.rows.segment[row], p.lists.keys.page_rows, group));
+    seen[i] = static_cast<uint8_t>(min(max(visible - group, 0), kRun));
   }
-  const uint8_t* codes = p.int8.codes + int64_t{row} * kInt8RowBytes;
+  const uint8_t* codes = p.int8.codes + int64_t{row / kInt8TileRows} * kInt8TileBytes;
   const float* weights = p.int8.weights + int64_t{row} * kWeightStride;
-  uint32_t query[4][4][2];  // [8 columns][block of 32 channels][half]
+  uint32_t query[4][4][2];  // [8 heads][step of 32 channels][half]
   float w[8];
 #pragma unroll
   for (int j = 0; j < 4; ++j)
 #pragma unroll
-    for (int b = 0; b < 8; ++b) query[j][b / 2][b % 2] = query_word(codes, 8 * j + g, b, t);
+    for (int c = 0; c < 8; ++c) query[j][c / 2][c % 2] = query_word(codes, row, 8 * (g / 2) + 2 * j + g % 2, c, t);
 #pragma unroll
   for (int i = 0; i < 8; ++i) w[i] = weights[8 * t + i];
   const bool careful_row = weights[kInt8Heads] != 0;
   __syncthreads();
 
-  const auto load = [&](int at, PackedKey(&key)[2]) {  // 16 entries from `first + at` on
+  // Opaque: the compiler would find these again in every turn.
+  const uint8_t* codes_of_key = p.lists.keys.rows + g * kInt8KeyBytes + 16 * t;
+  const uint8_t* scales_of_key = p.lists.keys.rows + g * kInt8KeyBytes + 64;
+  asm volatile("" : "+l"(codes_of_key), "+l"(scales_of_key));
+  const auto load = [&](uint32_t at, PackedKey(&key)[2]) {  // 16 entries from `first + at` on
+    const int2 run = *reinterpret_cast<const int2*>(physical + at / kRun);
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
-      key[h] = load_packed_key(p.lists.keys.rows, static_cast<uint32_t>(physical[at / kRun + h] + g), t);
+    for (int h = 0; h < 2; ++h) {
+      const uint64_t offset = uint64_t{static_cast<uint32_t>(h == 0 ? run.x : run.y)} * kInt8KeyBytes;
+      const auto* of = reinterpret_cast<const uint32_t*>(codes_of_key + offset);
+#pragma unroll
+      for (int s = 0; s < 4; ++s) key[h].codes[s] = __ldg(of + s);
+      key[h].scales = __ldg(reinterpret_cast<const uint32_t*>(scales_of_key + offset));
+    }
   };
   const auto score = [&](const PackedKey(&key)[2], float& first_key, float& second_key) {
-    const KeyScales scales[2] = {key_scales(key[0].scales), key_scales(key[1].scales)};
-    if (__any_sync(kFullWarp, careful_row || scales[0].base < 0 || scales[1].base < 0)) {
+    const KeyScales scales[2] = {fast_key_scales(key[0].scales), fast_key_scales(key[1].scales)};
+    if (__any_sync(kFullWarp, careful_row || !all_fast(scales[0], scales[1]))) {
       float careful[2];
-      careful_scores<Official>(codes, weights, p.int8.relative + int64_t{row} * kInt8Heads, key, careful);
+      careful_scores<Official>(codes, row, weights, p.int8.relative + int64_t{row} * kInt8Heads, key, careful);
       first_key = careful[0];
       second_key = careful[1];
       return;
     }
+    const Int8Values values[2] = {int8_values(scales[0].shift >> 8 * t & 0xff),
+                                  int8_values(scales[1].shift >> 8 * t & 0xff)};
     int dots[4][4] = {};
 #pragma unroll
-    for (int b = 0; b < 4; ++b) {
+    for (int s = 0; s < 4; ++s) {
       uint32_t a[4];
-      codes_to_int8(key[0].codes[b], scales[0].shift >> 8 * b & 0xff, a[0], a[2]);
-      codes_to_int8(key[1].codes[b], scales[1].shift >> 8 * b & 0xff, a[1], a[3]);
+      codes_to_int8(key[0].codes[s], values[0], a[0], a[2]);
+      codes_to_int8(key[1].codes[s], values[1], a[1], a[3]);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) mma_int8(dots[j], a[0], a[1], a[2], a[3], query[j][b][0], query[j][b][1]);
+      for (int j = 0; j < 4; ++j) mma_int8(dots[j], a[0], a[1], a[2], a[3], query[j][s][0], query[j][s][1]);
     }
     float sum[2] = {};
 #pragma unroll
@@ -75,30 +90,28 @@ __global__ void __launch_bounds__(kThreads, 2) narrow_kernel(const __grid_consta
     second_key = sum[1] * score_factor<Official>(scales[1].base);
   };
 
-  float* const out = p.scores + int64_t{blockIdx.y} * p.stride;
-  float* const best = p.best + int64_t{blockIdx.y} * (p.stride / kRun);
-  PackedKey fresh[2];
-  const int steps = (end - first + kStep - 1) / kStep;
-  load(warp * kWarpEntries, fresh);
-  for (int step = 0; step < steps; ++step) {
-    const int at = step * kStep + warp * kWarpEntries;
+  float* out = p.scores + int64_t{blockIdx.y} * p.stride + first + warp * kWarpEntries + 8 * t + g;
+  float* best = p.best + int64_t{blockIdx.y} * (p.stride / kRun) + (first + warp * kWarpEntries) / kRun + t;
+  asm volatile("" : "+l"(out), "+l"(best));
+  PackedKey key[2][2];  // the first and the second 16 entries of the warp
+  load(warp * kWarpEntries, key[0]);
+  load(warp * kWarpEntries + 16, key[1]);
+  for (int at = warp * kWarpEntries; at < count; at += kStep, out += kStep, best += kStep / kRun) {
     float part[4];
-    PackedKey key[2] = {fresh[0], fresh[1]};
-    load(at + 16, fresh);
-    score(key, part[0], part[1]);
-    key[0] = fresh[0], key[1] = fresh[1];
-    if (step + 1 < steps) load(at + kStep, fresh);
-    score(key, part[2], part[3]);
+    const uint32_t next = min(at + kStep, entries - kWarpEntries);  // within the list of runs
+    score(key[0], part[0], part[1]);
+    load(next, key[0]);
+    score(key[1], part[2], part[3]);
+    load(next + 16, key[1]);
     float total = sum_quads(part);  // of entry 8t + g
     if constexpr (Official) total = round_bf16(total);
-    const int e = first + at + 8 * t + g;
-    // A list's entries are visible but for the end of its last block.
-    if (e >= end || (blocks >= 0 && p.lists.group(row, blocks, e) >= visible)) total = -INFINITY;
-    if (e < end) out[e] = total;
+    const bool there = at + 8 * t + g < count;
+    if (!there || g >= seen[static_cast<uint32_t>(at) / kRun + t]) total = -INFINITY;
+    if (there) *out = total;
     float top = total;
 #pragma unroll
     for (int other = 4; other < 32; other *= 2) top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, other));
-    if (g == 0 && e < end) best[e / kRun] = top;
+    if (g == 0 && there) *best = top;
   }
 }
 

@@ -1,6 +1,7 @@
 // Index scores of many rows of a request on wgmma. Keys are the M side: a warpgroup decodes 64 of them into registers once
-// and runs all rows past them. The 32 heads of four rows are the N side, in shared memory. Four warpgroups take turns with
-// the matrix unit: while one multiplies, the others weight and sum their products.
+// and runs all rows past them. The 32 heads of four rows are the N side, in shared memory. Four warpgroups share the matrix
+// unit: while one multiplies, the others weight and sum their products. Warps bring the rows in turn: when one of them always
+// did, its warpgroup was the slowest, the others waited for it in step, and nothing overlapped.
 #include <cmath>
 
 #include "ops/cuda/errors.h"
@@ -12,58 +13,45 @@ namespace hadal::cuda {
 namespace {
 
 constexpr int kWarps = 16, kWarpKeys = 16, kTileKeys = kWarps * kWarpKeys, kThreads = 32 * kWarps;
-constexpr int kTileRows = kPaddingRows + 1, kColumns = kTileRows * kInt8Heads;  // 128
-constexpr int kRowsPerCta = 128;
-constexpr int kStages = 8, kAhead = 6;
-constexpr int kTileBytes = kTileRows * kInt8RowBytes;
+constexpr int kColumns = kInt8TileRows * kInt8Heads;  // 128
+constexpr int kStages = 8, kAhead = 4;                // a warp may be four tiles ahead of another
 
 struct Shared {
-  uint8_t query[kStages][kTileBytes];
-  float weights[kStages][kTileRows * kWeightStride];
+  uint8_t query[kStages][kInt8TileBytes];
+  float weights[kStages][kInt8TileRows * kWeightStride];
   uint64_t full[kStages], empty[kStages];
-  uint32_t careful_tiles;  // of a run of rows, a bit each
 };
-static_assert(kRowsPerCta / kTileRows <= 32);
 
-// Weighted sums of 16 keys x 4 rows from the dot products: score[h] is that of key g + 8h and row t.
+// The weighted sum of one key from the dot products, [8 columns][two of this key, two of the key 8 on].
 template <bool Official>
-__device__ __forceinline__ void sum_heads(const int (&dots)[kColumns / 2], const float* weights, float (&score)[2]) {
-  const int t = threadIdx.x % 4;
-  float sum[2][kTileRows] = {};
+__device__ __forceinline__ float sum_heads(const int (&dots)[kColumns / 2], const float (&w)[kInt8Heads], int half) {
+  float run[4] = {};
 #pragma unroll
-  for (int r = 0; r < kTileRows; ++r) {
-    const auto* w4 = reinterpret_cast<const float4*>(weights + r * kWeightStride + 8 * t);
-    const float4 wa = w4[0], wb = w4[1];
-    const float w[8] = {wa.x, wa.y, wa.z, wa.w, wb.x, wb.y, wb.z, wb.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
-#pragma unroll
-      for (int v = 0; v < 4; ++v)
-        sum[v / 2][r] = add_head<Official>(sum[v / 2][r], w[2 * j + v % 2], dots[16 * r + 4 * j + v]);
-  }
-  score[0] = sum_quads(sum[0]);
-  score[1] = sum_quads(sum[1]);
+  for (int h = 0; h < kInt8Heads; ++h)
+    run[h / 8] = add_head<Official>(run[h / 8], w[h], dots[h / 2 * 4 + half * 2 + h % 2]);
+  return (run[0] + run[1]) + (run[2] + run[3]);
 }
 
-// One thread brings a tile of a run of rows.
-__device__ __forceinline__ void load_rows(Shared& s, const ScoreProblem& p, int64_t row, int use) {
-  const int stage = use % kStages;
+// One thread brings a tile of rows.
+__device__ __forceinline__ void load_rows(Shared& s, const ScoreProblem& p, int64_t tile, uint32_t use) {
+  const uint32_t stage = use % kStages;
   if (use >= kStages) mbarrier_wait(&s.empty[stage], (use / kStages - 1) & 1);
-  mbarrier_arrive_expect(&s.full[stage], kTileBytes + sizeof s.weights[0]);
-  bulk_copy(s.query[stage], p.int8.codes + row * kInt8RowBytes, kTileBytes, &s.full[stage]);
-  bulk_copy(s.weights[stage], p.int8.weights + row * kWeightStride, sizeof s.weights[0], &s.full[stage]);
+  mbarrier_arrive_expect(&s.full[stage], kInt8TileBytes + sizeof s.weights[0]);
+  bulk_copy(s.query[stage], p.int8.codes + tile * kInt8TileBytes, kInt8TileBytes, &s.full[stage]);
+  bulk_copy(s.weights[stage], p.int8.weights + tile * (kInt8TileRows * kWeightStride), sizeof s.weights[0],
+            &s.full[stage]);
 }
 
 template <bool Official, int Granule>
-__global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant__ ScoreProblem p) {
+__global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant__ ScoreProblem p, int block_rows) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   Shared& s = *reinterpret_cast<Shared*>(shared_bytes);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int first_entry = blockIdx.x * kTileKeys;
   // The warp's keys are warp_entry .. + 15, the lane's + g and + 8 + g.
   const int warp_entry = first_entry + warp * kWarpKeys;
-  const int rows_begin = p.first_row + blockIdx.y * kRowsPerCta;
-  const int rows_end = min(rows_begin + kRowsPerCta, p.first_row + p.row_count);
+  const int rows_begin = p.first_row + blockIdx.y * block_rows;
+  const int rows_end = min(rows_begin + block_rows, p.first_row + p.row_count);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       mbarrier_init(&s.full[i], 1);
@@ -71,12 +59,15 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
     }
     mbarrier_init_fence();
   }
+  __syncthreads();
 
-  int used = 0;  // tiles of earlier runs of rows
+  uint32_t used = 0;  // tiles of earlier runs of rows
   for (int begin = rows_begin, end; begin < rows_end; begin = end) {
     const int segment = p.lists.rows.segment[begin];
     end = min(rows_end, p.lists.rows.seg_begin[segment + 1]);
-    const int visible = p.lists.visible(end - 1), tiles = (end - begin + kTileRows - 1) / kTileRows;
+    const int visible = p.lists.visible(end - 1);
+    // Tiles begin at multiples of four rows and may hold rows of other requests, whose results are dropped.
+    const int first_tile = begin / kInt8TileRows, tiles = (end - 1) / kInt8TileRows + 1 - first_tile;
     if (first_entry >= visible) continue;
     const bool all_visible = first_entry + kTileKeys <= p.lists.visible(begin);
     const auto packed = [&](int half) {
@@ -85,14 +76,8 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
       const int64_t row = physical_row(p.lists.segments, segment, p.lists.keys.page_rows, e);
       return load_packed_key(p.lists.keys.rows, static_cast<uint32_t>(row), t);
     };
-    if (threadIdx.x == 0) s.careful_tiles = 0;
-    __syncthreads();
-    if (threadIdx.x < kRowsPerCta) {
-      const int row = begin + threadIdx.x;
-      if (row < end && p.int8.weights[int64_t{row} * kWeightStride + kInt8Heads] != 0)
-        atomicOr(&s.careful_tiles, 1u << threadIdx.x / kTileRows);
-    }
-    uint32_t keys[4][4];  // [block of 32 channels]: the operand
+    if (lane == 0 && warp < min(kAhead, tiles)) load_rows(s, p, first_tile + warp, used + warp);
+    uint32_t keys[4][4];  // [step of 32 channels]: the operand
     float factor[2];
     bool careful_key = false;
 #pragma unroll
@@ -101,42 +86,64 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
       const KeyScales scales = key_scales(key.scales);
       careful_key |= scales.base < 0;
       factor[half] = score_factor<Official>(scales.base);
+      const Int8Values values = int8_values(scales.shift >> 8 * t & 0xff);
 #pragma unroll
-      for (int b = 0; b < 4; ++b)
-        codes_to_int8(key.codes[b], scales.shift >> 8 * b & 0xff, keys[b][half], keys[b][2 + half]);
+      for (int k = 0; k < 4; ++k) codes_to_int8(key.codes[k], values, keys[k][half], keys[k][2 + half]);
     }
-    const uint32_t careful = __syncthreads_or(careful_key) != 0 ? 0xffffffffu : s.careful_tiles;
-    if (threadIdx.x == 0)
-      for (int tile = 0; tile < min(kAhead, tiles); ++tile) load_rows(s, p, begin + tile * kTileRows, used + tile);
-    float* out = p.scores + int64_t{begin - p.first_row + t} * p.stride + warp_entry + g;
-    float* best = p.best + int64_t{begin - p.first_row + t} * (p.stride / Granule) + warp_entry / Granule;
-    for (int tile = 0; tile < tiles; ++tile) {
-      const int use = used + tile, stage = use % kStages;
-      if (threadIdx.x == 0 && tile + kAhead < tiles) load_rows(s, p, begin + (tile + kAhead) * kTileRows, use + kAhead);
-      mbarrier_wait(&s.full[stage], use / kStages & 1);
+    careful_key = __syncthreads_or(careful_key) != 0;
+    int row = first_tile * kInt8TileRows + t;
+    float* out = p.scores + int64_t{row - p.first_row} * p.stride + warp_entry + g;
+    float* best = p.best + int64_t{row - p.first_row} * (p.stride / Granule) + warp_entry / Granule;
+    uint32_t out_step = static_cast<uint32_t>(kInt8TileRows * p.stride);
+    asm volatile("" : "+r"(out_step));  // or the compiler computes it in every turn
+    int dots[kColumns / 2];
+    // Of careful tiles too, in vain: the matrix unit's work must not hang on a condition.
+    const auto multiply = [&](uint32_t stage) {
+      const uint64_t query = k_major_descriptor(smem_address(s.query[stage]));
+      wgmma_fence();
+#pragma unroll
+      for (int b = 0; b < 4; ++b) wgmma_int8_n128(dots, keys[b], query + 2 * b, b > 0);
+      wgmma_commit();
+    };
+    mbarrier_wait(&s.full[used % kStages], used / kStages & 1);
+    multiply(used % kStages);
+#pragma unroll 1
+    for (int tile = 0; tile < tiles; ++tile, row += kInt8TileRows) {
+      const uint32_t use = used + tile, stage = use % kStages;
+      if (lane == 0 && warp == tile % kWarps && tile + kAhead < tiles)
+        load_rows(s, p, first_tile + tile + kAhead, use + kAhead);
       float score[2];  // of key 8 half + g and row t
-      if ((careful >> tile & 1) == 0) {
-        int dots[kColumns / 2];
-        const uint64_t query = k_major_descriptor(smem_address(s.query[stage]));
-        wgmma_fence();
+      float w[kInt8Heads];
+      const float* weights = s.weights[stage] + t * kWeightStride;
+      const auto read = [&](int i) {
+        const float4 four = reinterpret_cast<const float4*>(weights)[i];
+        w[4 * i] = four.x, w[4 * i + 1] = four.y, w[4 * i + 2] = four.z, w[4 * i + 3] = four.w;
+      };
 #pragma unroll
-        for (int b = 0; b < 4; ++b) wgmma_int8_n128(dots, keys[b], query + 2 * b, b > 0);
-        wgmma_commit();
-        wgmma_wait<0>();
-        sum_heads<Official>(dots, s.weights[stage], score);
-        score[0] *= factor[0];
-        score[1] *= factor[1];
-      } else {
-        float part[2][kTileRows];
+      for (int i = 0; i < 4; ++i) read(i);
+      const bool careful = careful_key || weights[kInt8Heads] != 0;
+      wgmma_wait<0>();
+#pragma unroll
+      for (int i = 4; i < 8; ++i) read(i);
+      score[0] = sum_heads<Official>(dots, w, 0) * factor[0];
+      score[1] = sum_heads<Official>(dots, w, 1) * factor[1];
+      // The next tile's products, so that what follows hides behind them. (After the last tile once more the same.)
+      const uint32_t next = tile + 1 < tiles ? use + 1 : use;
+      mbarrier_wait(&s.full[next % kStages], next / kStages & 1);
+      multiply(next % kStages);
+      // Rows of other requests and past the last count too, whatever they hold.
+      if (__any_sync(kFullWarp, careful)) {
+        float part[2][kInt8TileRows];
         const PackedKey key[2] = {packed(0), packed(1)};
-#pragma unroll
-        for (int r = 0; r < kTileRows; ++r) {
+#pragma unroll 1
+        for (int r = 0; r < kInt8TileRows; ++r) {
           float two[2];
-          careful_scores<Official>(s.query[stage] + r * kInt8RowBytes, s.weights[stage] + r * kWeightStride,
-                                   p.int8.relative + int64_t{min(begin + tile * kTileRows + r, end - 1)} * kInt8Heads,
-                                   key, two);
-          part[0][r] = two[0];
-          part[1][r] = two[1];
+          const int of = min(max(row - t + r, begin), end - 1);  // a row that there is
+          careful_scores<Official>(s.query[stage], r, s.weights[stage] + r * kWeightStride,
+                                   p.int8.relative + int64_t{of} * kInt8Heads, key, two);
+#pragma unroll
+          for (int i = 0; i < kInt8TileRows; ++i)
+            if (i == r) part[0][i] = two[0], part[1][i] = two[1];
         }
         score[0] = sum_quads(part[0]);
         score[1] = sum_quads(part[1]);
@@ -144,36 +151,33 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
       __syncwarp();
       if (lane == 0) mbarrier_arrive(&s.empty[stage]);
 
-      const int row = begin + tile * kTileRows + t;
+      const bool mine = row >= begin && row < end;
       if constexpr (Official) score[0] = round_bf16(score[0]), score[1] = round_bf16(score[1]);
       if (!all_visible) {
-        const int seen = (row < end ? p.lists.visible(row) : 0) - warp_entry - g;
+        const int seen = (mine ? p.lists.visible(row) : 0) - warp_entry - g;
         if (seen <= 0) score[0] = -INFINITY;
         if (seen <= 8) score[1] = -INFINITY;
       }
-      const auto top = [&](float v) {
-#pragma unroll
-        for (int other = 4; other < 32; other *= 2) v = fmaxf(v, __shfl_xor_sync(kFullWarp, v, other));
-        return v;
-      };
-      float v[2];
+      // The largest of the warp's 16 keys, or of either eight: then lanes of even g end up with the first eight's.
+      float top;
       if constexpr (Granule == kWarpKeys) {
-        v[0] = top(fmaxf(score[0], score[1]));
+        top = fmaxf(score[0], score[1]);
+        top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 4));
       } else {
-        v[0] = top(score[0]);
-        v[1] = top(score[1]);
+        const bool odd = (g & 1) != 0;
+        top = fmaxf(odd ? score[1] : score[0], __shfl_xor_sync(kFullWarp, odd ? score[0] : score[1], 4));
       }
-      if (row < end) {
+#pragma unroll
+      for (int other = 8; other < 32; other *= 2) top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, other));
+      if (mine) {
         out[0] = score[0];
         out[8] = score[1];
-        if (g == 0) {
-          best[0] = v[0];
-          if constexpr (Granule != kWarpKeys) best[1] = v[1];
-        }
+        if (g < kWarpKeys / Granule) best[g] = top;
       }
-      out += kTileRows * p.stride;
-      best += kTileRows * (p.stride / Granule);
+      out += out_step;
+      best += out_step / Granule;
     }
+    wgmma_wait<0>();
     used += tiles;
   }
 }
@@ -183,15 +187,20 @@ void launch(cudaStream_t stream, const ScoreProblem& p) {
   static const cudaError_t prepared =
       cudaFuncSetAttribute(wide_kernel<Official, Granule>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
   HADAL_CUDA(prepared);
-  const dim3 grid((p.longest + kTileKeys - 1) / kTileKeys, (p.row_count + kRowsPerCta - 1) / kRowsPerCta);
-  wide_kernel<Official, Granule><<<grid, kThreads, sizeof(Shared), stream>>>(p);
+  // Decoding keys and filling the pipeline shows once a block: many rows a block, as long as there are several blocks for
+  // every multiprocessor. Scores do not depend on it.
+  const int tiles = (p.longest + kTileKeys - 1) / kTileKeys;
+  int block_rows = 128;
+  while (block_rows < 1024 && int64_t{tiles} * (p.row_count / (2 * block_rows)) >= 3 * 132) block_rows *= 2;
+  const dim3 grid(tiles, (p.row_count + block_rows - 1) / block_rows);
+  wide_kernel<Official, Granule><<<grid, kThreads, sizeof(Shared), stream>>>(p, block_rows);
   HADAL_CUDA_LAUNCHED("index scores, wide");
 }
 
 }  // namespace
 
 void launch_index_scores_wide(cudaStream_t stream, const ScoreProblem& p) {
-  HADAL_CUDA_CHECK(p.granule == 8 || p.granule == kWarpKeys);
+  HADAL_CUDA_CHECK((p.granule == 8 || p.granule == kWarpKeys) && p.first_row % kInt8TileRows == 0);
   if (p.official)
     p.granule == 8 ? launch<true, 8>(stream, p) : launch<true, kWarpKeys>(stream, p);
   else

@@ -17,15 +17,16 @@ namespace {
 constexpr int kThreads = 512, kWarps = kThreads / 32;    // four bins a thread: 11 bits
 constexpr int kMostGranules = 3072, kMostScores = 3072;  // kept in shared memory
 
-struct SelectShared {
+struct __align__(16) SelectShared {
   uint4 bins[kThreads];
   int warp_counts[kWarps];
   unsigned prefix;
   int need;
   int granule[kMostGranules];
-  unsigned key[kMostScores];
+  __align__(16) unsigned key[kMostScores];
   int entry[kMostScores];
 };
+constexpr int kMostStaged = 24 << 10;  // largest scores of granules in shared memory beside it: two blocks fit
 
 // Unsigned order of these keys is the order of the floats; -inf becomes 0x007fffff.
 __device__ __forceinline__ unsigned order_key(float score) {
@@ -67,11 +68,14 @@ struct GranuleKeys {
   }
 };
 struct SharedKeys {
-  const unsigned* keys;
+  const unsigned* keys;  // on 16 bytes
   int n;
   __device__ __forceinline__ void load(int first, unsigned (&key)[4]) const {
+    const uint4 v = *reinterpret_cast<const uint4*>(keys + first);  // past the end, within the array
+    key[0] = v.x, key[1] = v.y, key[2] = v.z, key[3] = v.w;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) key[i] = first + i < n ? keys[first + i] : 0;
+    for (int i = 0; i < 4; ++i)
+      if (first + i >= n) key[i] = 0;
   }
 };
 
@@ -191,10 +195,9 @@ __device__ int select_largest(const float* scores, int n, int k, SelectShared& s
 }
 
 // The same by way of the largest score of each granule.
-template <typename Emit>
-__device__ int select_by_granules(const float* scores, int n, const float* best, int granule, int k,
+template <typename Maxima, typename Emit>
+__device__ int select_by_granules(const float* scores, int n, const Maxima& maxima, int granule, int k,
                                   SelectShared& shared, Emit emit) {
-  const RowKeys maxima{best, (n + granule - 1) / granule};
   // All that reach the bound, finite ones only: "above" the key before it.
   unsigned bound = kMinusInfinity;
   if (maxima.n > k) bound = max(find_threshold<2>(maxima, k, shared).key, kMinusInfinity + 1) - 1;
@@ -215,8 +218,18 @@ __device__ int select_by_granules(const float* scores, int n, const float* best,
   return list_in_order(kept, threshold, shared, [&](int place, int i, unsigned) { emit(place, shared.entry[i]); });
 }
 
+// Fills up a row's candidate blocks. all: every visible block is one, which is said by a count of -1.
+__device__ __forceinline__ void finish_candidates(const SelectProblem& p, int64_t step_row, int count, bool all) {
+  int32_t* out = p.candidate_blocks + step_row * p.lists.max_blocks;
+  for (int i = (all ? 0 : count) + threadIdx.x; i < p.lists.max_blocks; i += kThreads) out[i] = -1;
+  if (threadIdx.x == 0) p.candidate_count[step_row] = all ? -1 : count;
+}
+
+// Staged: largest scores of granules are read once, into shared memory, and serve for candidate blocks too.
+template <bool Staged>
 __global__ void __launch_bounds__(kThreads) select_kernel(const __grid_constant__ SelectProblem p) {
   __shared__ SelectShared shared;
+  extern __shared__ __align__(16) unsigned staged[];
   const int row = p.first_row + blockIdx.x;
   const int64_t step_row = p.lists.rows.step_row[row];
   const int segment = p.lists.rows.segment[row];
@@ -227,9 +240,36 @@ __global__ void __launch_bounds__(kThreads) select_kernel(const __grid_constant_
         physical_row(p.lists.segments, segment, p.lists.keys.page_rows, p.lists.group(row, blocks, e)));
   };
   const float* scores = p.scores + blockIdx.x * p.stride;
-  const int count = p.best != nullptr ? select_by_granules(scores, length, p.best + blockIdx.x * (p.stride / p.granule),
-                                                           p.granule, p.topk, shared, emit)
-                                      : select_largest(scores, length, p.topk, shared, emit);
+  int count;
+  if (p.best == nullptr) {
+    count = select_largest(scores, length, p.topk, shared, emit);
+  } else {
+    const RowKeys maxima{p.best + blockIdx.x * (p.stride / p.granule), (length + p.granule - 1) / p.granule};
+    if constexpr (Staged) {
+      for (int first = 4 * threadIdx.x; first < maxima.n; first += 4 * kThreads) {
+        unsigned key[4];
+        maxima.load(first, key);
+        *reinterpret_cast<uint4*>(staged + first) = make_uint4(key[0], key[1], key[2], key[3]);
+      }
+      __syncthreads();
+      const SharedKeys kept{staged, maxima.n};
+      count = select_by_granules(scores, length, kept, p.granule, p.topk, shared, emit);
+      if (p.candidate_blocks != nullptr) {
+        const bool all = maxima.n <= p.lists.max_blocks;
+        int candidates = 0;
+        if (!all) {
+          if (threadIdx.x == 0) staged[maxima.n - 1] = order_key(INFINITY);  // the newest block always wins
+          __syncthreads();
+          int32_t* list = p.candidate_blocks + step_row * p.lists.max_blocks;
+          candidates = list_in_order(kept, find_threshold<3>(kept, p.lists.max_blocks, shared), shared,
+                                     [&](int place, int b, unsigned) { list[place] = b; });
+        }
+        finish_candidates(p, step_row, candidates, all);
+      }
+    } else {
+      count = select_by_granules(scores, length, maxima, p.granule, p.topk, shared, emit);
+    }
+  }
   for (int i = count + threadIdx.x; i < p.topk; i += kThreads) out[i] = -1;
   if (threadIdx.x == 0) p.count[step_row] = count;
 }
@@ -242,35 +282,37 @@ __global__ void __launch_bounds__(kThreads) publish_kernel(const __grid_constant
   const int visible = p.lists.visible(row), size = p.lists.block_size;
   const int blocks = (visible + size - 1) / size;
   int32_t* out = p.candidate_blocks + step_row * p.lists.max_blocks;
-  if (blocks <= p.lists.max_blocks) {
-    for (int i = threadIdx.x; i < p.lists.max_blocks; i += kThreads) out[i] = -1;
-    if (threadIdx.x == 0) p.candidate_count[step_row] = -1;
-    return;
-  }
+  if (blocks <= p.lists.max_blocks) return finish_candidates(p, step_row, 0, true);
   const float* scores = p.scores + blockIdx.x * p.stride;
-  const float* granules =
-      p.best != nullptr && p.granule == size ? p.best + blockIdx.x * (p.stride / p.granule) : nullptr;
   float* best = p.block_scores + blockIdx.x * p.block_stride;
   for (int b = threadIdx.x; b < blocks; b += kThreads) {
     float top = -INFINITY;
-    if (granules != nullptr)
-      top = granules[b];
-    else
-      for (int e = b * size; e < min(visible, (b + 1) * size); ++e) top = fmaxf(top, scores[e]);
+    for (int e = b * size; e < min(visible, (b + 1) * size); ++e) top = fmaxf(top, scores[e]);
     best[b] = b == blocks - 1 ? INFINITY : top;
   }
   __syncthreads();
-  const int count = select_largest(best, blocks, p.lists.max_blocks, shared, [&](int place, int b) { out[place] = b; });
-  for (int i = count + threadIdx.x; i < p.lists.max_blocks; i += kThreads) out[i] = -1;
-  if (threadIdx.x == 0) p.candidate_count[step_row] = count;
+  finish_candidates(p, step_row,
+                    select_largest(best, blocks, p.lists.max_blocks, shared, [&](int place, int b) { out[place] = b; }),
+                    false);
 }
 
 }  // namespace
 
 void launch_index_select(cudaStream_t stream, const SelectProblem& p) {
-  select_kernel<<<p.row_count, kThreads, 0, stream>>>(p);
+  const int64_t maxima = p.best != nullptr ? p.stride / p.granule : 0;
+  const bool publish = p.candidate_blocks != nullptr;
+  if (maxima > 0 && maxima <= kMostStaged && (!publish || p.granule == p.lists.block_size)) {
+    static const cudaError_t prepared = cudaFuncSetAttribute(
+        select_kernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostStaged * sizeof(unsigned));
+    HADAL_CUDA(prepared);
+    const auto bytes = static_cast<size_t>(maxima + 3) / 4 * 4 * sizeof(unsigned);
+    select_kernel<true><<<p.row_count, kThreads, bytes, stream>>>(p);
+    HADAL_CUDA_LAUNCHED("index selection");
+    return;
+  }
+  select_kernel<false><<<p.row_count, kThreads, 0, stream>>>(p);
   HADAL_CUDA_LAUNCHED("index selection");
-  if (p.candidate_blocks == nullptr) return;
+  if (!publish) return;
   publish_kernel<<<p.row_count, kThreads, 0, stream>>>(p);
   HADAL_CUDA_LAUNCHED("candidate blocks");
 }
