@@ -67,14 +67,7 @@ void fp8_linear(const Fp8Problem& p, int multiprocessors, cudaStream_t stream) {
   if (cuts_k(p.x.rows, p.n, p.k)) return fp8_few(p, stream);
   HADAL_CUDA_CHECK(p.x.codes != nullptr);
   if (p.x.rows > kNarrowRows && p.group_n % 128 == 0) return fp8_wide(p, multiprocessors, stream);
-  for (int row = 0; row < p.x.rows; row += kNarrowRows) {  // more than once for odd shapes only
-    Fp8Problem part = p;
-    part.x.codes += int64_t{row} * 128;
-    part.x.scales += row;
-    part.x.rows = std::min(kNarrowRows, p.x.rows - row);
-    part.y += row * p.y_stride;
-    fp8_narrow(part, multiprocessors, stream);
-  }
+  fp8_narrow(p, multiprocessors, stream);  // also many rows, of groups with an odd number of outputs
 }
 
 }  // namespace hadal::cuda

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 
 #include "ops/cuda/errors.h"
 #include "ops/cuda/fp8_linear.h"
@@ -255,10 +254,9 @@ void launch_fp8_wide(const Fp8Problem& p, int multiprocessors, cudaStream_t stre
 }
 
 // ---- narrow ----------------------------------------------------------------------------------------------------
-template <int N, int Stages, int Resident, int Depth = 2>
+template <int N, int Stages, int Resident>
 struct Fp8Narrow {
   static constexpr int kN = N, kStages = Stages, kResident = Resident;  // N rows of x; CTAs of a multiprocessor
-  static constexpr int kDepth = Depth;  // groups under way; k has at least so many less one
   static constexpr int kThreads = 160;
 };
 
@@ -272,14 +270,27 @@ struct Fp8NarrowShared {
   uint64_t full[S::kStages], empty[S::kStages];
 };
 
+// 64 outputs of up to N rows; pieces that run at the same time share weights.
+template <class S>
+struct Fp8NarrowPieces {
+  int row_tiles, count;
+  __device__ __forceinline__ explicit Fp8NarrowPieces(const Fp8Problem& p)
+      : row_tiles((p.x.rows + S::kN - 1) / S::kN), count(p.n / 64 * row_tiles) {}
+  __device__ __forceinline__ int block(int number) const { return number / row_tiles; }
+  __device__ __forceinline__ int row0(int number) const { return number % row_tiles * S::kN; }
+};
+
 template <class S>
 __device__ __forceinline__ void fp8_supply(Fp8NarrowShared<S>& s, const Fp8Problem& p) {
-  const int k_groups = p.k / 128, row_count = (p.x.rows + 7) / 8 * 8;
+  const int k_groups = p.k / 128;
+  const Fp8NarrowPieces<S> pieces(p);
   RingPosition<S::kStages> ring;
-  for (int block = blockIdx.x; block < p.n / 64; block += gridDim.x) {
+  for (int number = blockIdx.x; number < pieces.count; number += gridDim.x) {
+    const int block = pieces.block(number), row0 = pieces.row0(number);
+    const int row_count = min(S::kN, (p.x.rows - row0 + 7) / 8 * 8);
     const int64_t input = static_cast<int64_t>(block * 64 / p.group_n) * k_groups;
-    const uint8_t* rows = p.x.codes + input * p.x.padded * 128;
-    const float* scales = p.x.scales + input * p.x.padded;
+    const uint8_t* rows = p.x.codes + (input * p.x.padded + row0) * 128;
+    const float* scales = p.x.scales + input * p.x.padded + row0;
     const uint8_t* weights = p.weights + static_cast<int64_t>(block) * 64 * 128;
     const float* weight_scales = p.weight_scales + block / 2 * 4;
     for (int k = 0; k < k_groups; ++k) {
@@ -302,24 +313,20 @@ __device__ __forceinline__ void fp8_supply(Fp8NarrowShared<S>& s, const Fp8Probl
 template <class S>
 __device__ __forceinline__ void fp8_consume(Fp8NarrowShared<S>& s, const Fp8Problem& p, int thread) {
   const int warp = thread >> 5, lane = thread & 31, pair = lane & 3, k_groups = p.k / 128;
-  RingPosition<S::kStages> ring, oldest;
-  for (int block = blockIdx.x; block < p.n / 64; block += gridDim.x) {
-    const int weight_block = block % 2 * 2 + warp / 2;
-    float sum[S::kN / 2], part[S::kDepth][S::kN / 2];
+  const Fp8NarrowPieces<S> pieces(p);
+  RingPosition<S::kStages> ring;
+  for (int number = blockIdx.x; number < pieces.count; number += gridDim.x) {
+    const int block = pieces.block(number), row0 = pieces.row0(number), weight_block = block % 2 * 2 + warp / 2;
+    float sum[S::kN / 2], part[2][S::kN / 2];
 #pragma unroll
     for (int i = 0; i < S::kN / 2; ++i) sum[i] = 0;
-    // The products of a few groups are under way while those of the oldest are added.
-    const auto multiply = [&](float* d) __attribute__((always_inline)) {
-      mbarrier_wait(&s.full[ring.stage], ring.parity);
-      multiply_group<S::kN>(d, k_major_descriptor(smem_address(s.weights[ring.stage])),
-                            k_major_descriptor(smem_address(s.rows[ring.stage])));
-      ring.advance();
-    };
+    // One group's products run while those of the group before are added.
+    int before = 0, left = k_groups;
     const auto add = [&](const float* d) __attribute__((always_inline)) {
-      const float weight_scale = s.weight_scales[oldest.stage][weight_block];
+      const float weight_scale = s.weight_scales[before][weight_block];
 #pragma unroll
       for (int j = 0; j < S::kN / 8; ++j) {
-        const float2 row = *reinterpret_cast<const float2*>(&s.row_scales[oldest.stage][8 * j + 2 * pair]);
+        const float2 row = *reinterpret_cast<const float2*>(&s.row_scales[before][8 * j + 2 * pair]);
         const float first = row.x * weight_scale, second = row.y * weight_scale;
         sum[4 * j] = fmaf(d[4 * j], first, sum[4 * j]);
         sum[4 * j + 1] = fmaf(d[4 * j + 1], second, sum[4 * j + 1]);
@@ -327,47 +334,32 @@ __device__ __forceinline__ void fp8_consume(Fp8NarrowShared<S>& s, const Fp8Prob
         sum[4 * j + 3] = fmaf(d[4 * j + 3], second, sum[4 * j + 3]);
       }
       __syncwarp();
-      if (lane == 0) mbarrier_arrive(&s.empty[oldest.stage]);
-      oldest.advance();
+      if (lane == 0) mbarrier_arrive(&s.empty[before]);
     };
-    constexpr int kAhead = S::kDepth - 1;
-    int left = k_groups - kAhead;
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) multiply(part[i]);
-    for (; left >= S::kDepth; left -= S::kDepth) {
-#pragma unroll
-      for (int i = 0; i < S::kDepth; ++i) {
-        multiply(part[(i + kAhead) % S::kDepth]);
-        wgmma_wait<kAhead>();
-        add(part[i]);
+    const auto step = [&](float* now, const float* last, bool first) __attribute__((always_inline)) {
+      mbarrier_wait(&s.full[ring.stage], ring.parity);
+      multiply_group<S::kN>(now, k_major_descriptor(smem_address(s.weights[ring.stage])),
+                            k_major_descriptor(smem_address(s.rows[ring.stage])));
+      if (!first) {
+        wgmma_wait<1>();
+        add(last);
       }
+      before = ring.stage;
+      ring.advance();
+      --left;
+    };
+    step(part[0], nullptr, true);
+    while (left >= 2) {
+      step(part[1], part[0], false);
+      step(part[0], part[1], false);
     }
-    // The last groups: `Left` more are multiplied, then all that remain are added.
-    const auto finish = [&]<int Left>(std::integral_constant<int, Left>) __attribute__((always_inline)) {
-#pragma unroll
-      for (int i = 0; i < Left; ++i) {
-        multiply(part[(i + kAhead) % S::kDepth]);
-        wgmma_wait<kAhead>();
-        add(part[i]);
-      }
+    if (left == 1) {
+      step(part[1], part[0], false);
       wgmma_wait<0>();
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) add(part[(Left + i) % S::kDepth]);
-    };
-    if constexpr (S::kDepth == 2) {
-      if (left == 1)
-        finish(std::integral_constant<int, 1>());
-      else
-        finish(std::integral_constant<int, 0>());
+      add(part[1]);
     } else {
-      if (left == 1)
-        finish(std::integral_constant<int, 1>());
-      else if (left == 2)
-        finish(std::integral_constant<int, 2>());
-      else if (left == 3)
-        finish(std::integral_constant<int, 3>());
-      else
-        finish(std::integral_constant<int, 0>());
+      wgmma_wait<0>();
+      add(part[0]);
     }
 
     // [row][output] by transposing on the way to shared memory.
@@ -379,10 +371,10 @@ __device__ __forceinline__ void fp8_consume(Fp8NarrowShared<S>& s, const Fp8Prob
       store_matrix2_transposed(address + j * 1024, pack_bf16x2(sum[4 * j], sum[4 * j + 1]),
                                pack_bf16x2(sum[4 * j + 2], sum[4 * j + 3]));
     named_barrier(1, 128);
-    const int chunk = thread & 7;
-    uint16_t* out = p.y + block * 64 + chunk * 8;
+    const int chunk = thread & 7, rows = min(S::kN, p.x.rows - row0);
+    uint16_t* out = p.y + row0 * p.y_stride + block * 64 + chunk * 8;
 #pragma unroll 4
-    for (int i = thread >> 3; i < p.x.rows; i += 16)
+    for (int i = thread >> 3; i < rows; i += 16)
       *reinterpret_cast<uint4*>(out + i * p.y_stride) =
           *reinterpret_cast<const uint4*>(s.results + i * 128 + ((chunk ^ (i & 7)) << 4));
   }
@@ -413,7 +405,8 @@ void launch_fp8_narrow(const Fp8Problem& p, int multiprocessors, cudaStream_t st
   static const cudaError_t prepared =
       cudaFuncSetAttribute(fp8_narrow_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   HADAL_CUDA(prepared);
-  fp8_narrow_kernel<S><<<std::min(p.n / 64, multiprocessors * S::kResident), S::kThreads, kBytes, stream>>>(p);
+  const int pieces = p.n / 64 * ((p.x.rows + S::kN - 1) / S::kN);
+  fp8_narrow_kernel<S><<<std::min(pieces, multiprocessors * S::kResident), S::kThreads, kBytes, stream>>>(p);
   HADAL_CUDA_LAUNCHED("fp8_narrow");
 }
 

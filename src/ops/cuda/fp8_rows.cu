@@ -4,7 +4,7 @@
 namespace hadal::cuda {
 namespace {
 
-constexpr int kMostTileRows = 512;
+constexpr int kMostTileRows = 256;
 constexpr int kPasses = 4;  // groups of a half warp, all loaded before the first is used
 
 // A warp takes 8 groups of a row, two at a time.
