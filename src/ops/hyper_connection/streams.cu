@@ -2,9 +2,9 @@
 //
 // A CTA owns 160 columns of d (of all four copies) and works through tiles of 16 rows, so that its part of fn stays in
 // shared memory. d / 160 CTAs share a row and exchange its 26 sums (exchange.cuh): every one of them needs the sum of
-// squares of x before it can normalise its columns, and one of them makes the mixing coefficients. A tile is finished one
-// tile later, when its sums have arrived. A CTA has two teams that take tiles in turn, each of five warps that compute
-// (32 columns each) and one that receives.
+// squares of x before it can normalise its columns, and one of them makes the mixing coefficients. A tile is finished three
+// tiles later, when its sums have long arrived: CTAs that wait for each other at once move at the pace of the slowest. A CTA
+// has two teams that take tiles in turn, each of five warps that compute (32 columns each) and one that receives.
 //
 // The 24 mixing products of a row run on the tensor cores with fn split into two bf16 parts, 16 bits and a sign each: the
 // part that is left out is below 2^-17 of a value, half of what the fp32 sum over 4 d products loses.
@@ -33,7 +33,8 @@ constexpr int kStages = 2;                 // row tiles in flight, of each team
 constexpr int kUnits = 2 * (kCopies + 1);  // 16-byte units of a lane and a tile
 constexpr int kSent = kMixes + 1;          // mixing products and the sum of squares of h'
 constexpr int kSums = kSent + 1;           // and the sum of squares of x
-constexpr int kRing = 4;                   // tiles whose sums may be under way; three are needed
+constexpr int kLag = 3;                    // tiles between the sums of a row and their use
+constexpr int kRing = 8;                   // tiles whose sums may be under way; 2 kLag + 1 are needed
 constexpr int kCoefficients = kMixes;      // of a row: pre, post, comb
 constexpr int kUsualSlices = 32;           // of the release
 constexpr int kFinishRows = 32;            // rows whose coefficients are made together, a lane each
@@ -57,9 +58,7 @@ struct Pass {
 };
 
 struct Team {
-  // Of each lane its own, nobody else reads them: what comes in, and x until it can be normalised.
-  uint4 in[kStages][kWarps][kUnits][32];
-  uint4 x[2][kWarps][2][32];
+  uint4 in[kStages][kWarps][kUnits][32];  // of each lane its own: nobody else reads them
   float sums[2][kWarps][kRows][kSums];
   float coefficients[2][kRows][kCoefficients];
   float x_scale[2][kRows];
@@ -69,8 +68,10 @@ struct Team {
 };
 struct Shared {
   uint4 fn[kWarps][kCopies][2][kTiles][32];
+  float base[kMixes], scale[4];
   Team team[kTeams];
-  float base[kMixes], scale[3];
+
+  static constexpr size_t bytes(int teams) { return sizeof(Shared) - (kTeams - teams) * sizeof(Team); }
 };
 static_assert(sizeof(Shared) <= 227 * 1024);
 
@@ -129,64 +130,64 @@ __device__ __forceinline__ float reciprocal(float x) {
   return r;
 }
 
-// A lane's row: the coefficients from its products. The Sinkhorn steps divide C by line sums + eps; C is kept as
-// diag(u) C0 diag(v), so that a step is four sums and four reciprocals: u = u / (u s + eps) = 1 / (s + eps / u).
-__device__ __noinline__ void make_coefficients(const Pass& p, const float* base, const float* scale, const float* m,
-                                               int64_t row) {
-  const float rms = inverse_rms(m[kMixes], kCopies * p.d, p.norm_eps);
-  float gate[2 * kCopies];
+// The coefficients of `rows` rows from their products m, which are used up; a warp makes eight rows at a time, four lanes
+// each. The Sinkhorn steps divide C by line sums + eps; C is kept as diag(u) C0 diag(v), so that a step of a lane is one
+// sum and one reciprocal: u = u / (u s + eps) = 1 / (s + eps / u). This chain is what a decode step waits for: a lane for
+// each row, without shuffles, took four times as long.
+__device__ __forceinline__ void make_coefficients(const Pass& p, const float* base, const float* scale,
+                                                  float (*m)[kSent], const int* row_of, int rows) {
+  const int lane = threadIdx.x % 32, q = lane % kCopies;
+  for (int first = 0; first < rows; first += 32 / kCopies) {
+    const int local = first + lane / kCopies, r = min(local, rows - 1);  // past the end: the last row once more
+    const float rms = inverse_rms(m[r][kMixes], kCopies * p.d, p.norm_eps);
+    const float pre = m[r][q] * rms * scale[0] + base[q];
+    const float post = m[r][kCopies + q] * rms * scale[1] + base[kCopies + q];
+    float c[kCopies], column[kCopies];  // C0[q, k] and C0[j, q]
 #pragma unroll
-  for (int i = 0; i < 2 * kCopies; ++i) {
-    const float z = m[i] * rms * scale[i / kCopies] + base[i];
-    gate[i] = 1.0f / (1.0f + expf(-z));
-  }
-  reinterpret_cast<float4*>(p.pre_out)[row] =
-      make_float4(gate[0] + p.hc_eps, gate[1] + p.hc_eps, gate[2] + p.hc_eps, gate[3] + p.hc_eps);
-  reinterpret_cast<float4*>(p.post_out)[row] =
-      make_float4(2.0f * gate[4], 2.0f * gate[5], 2.0f * gate[6], 2.0f * gate[7]);
+    for (int k = 0; k < kCopies; ++k) {
+      const int i = (2 + q) * kCopies + k;
+      c[k] = m[r][i] * rms * scale[2] + base[i];
+    }
+    const float top = fmaxf(fmaxf(c[0], c[1]), fmaxf(c[2], c[3]));
+#pragma unroll
+    for (int k = 0; k < kCopies; ++k) c[k] = expf(c[k] - top);
+    const float share = 1.0f / (c[0] + c[1] + (c[2] + c[3]));
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < kCopies; ++k) m[r][(2 + q) * kCopies + k] = c[k] = c[k] * share + p.hc_eps;
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kCopies; ++j) column[j] = m[r][(2 + j) * kCopies + q];
 
-  float c[kCopies][kCopies];
+    float u = 1.0f, v = 1.0f, u_inverse = 1.0f, v_inverse = 1.0f, all[kCopies];
 #pragma unroll
-  for (int j = 0; j < kCopies; ++j) {
+    for (int j = 0; j < kCopies; ++j) all[j] = 1.0f;
+      // The first iteration has the softmax in place of the row step.
+#pragma unroll 1
+    for (int iteration = 0; iteration < p.sinkhorn_iters; ++iteration) {
+      if (iteration > 0) {
+        u_inverse *= p.hc_eps;
 #pragma unroll
-    for (int k = 0; k < kCopies; ++k) {
-      const int i = (2 + j) * kCopies + k;
-      c[j][k] = m[i] * rms * scale[2] + base[i];
-    }
-    const float top = fmaxf(fmaxf(c[j][0], c[j][1]), fmaxf(c[j][2], c[j][3]));
+        for (int k = 0; k < kCopies; ++k) u_inverse = fmaf(c[k], all[k], u_inverse);
+        u = reciprocal(u_inverse);
 #pragma unroll
-    for (int k = 0; k < kCopies; ++k) c[j][k] = expf(c[j][k] - top);
-    const float sum = c[j][0] + c[j][1] + (c[j][2] + c[j][3]);
-#pragma unroll
-    for (int k = 0; k < kCopies; ++k) c[j][k] = c[j][k] / sum + p.hc_eps;
-  }
-  float u[kCopies], v[kCopies], u_inverse[kCopies], v_inverse[kCopies];
-#pragma unroll
-  for (int i = 0; i < kCopies; ++i) u[i] = v[i] = u_inverse[i] = v_inverse[i] = 1.0f;
-  for (int iteration = 0; iteration < p.sinkhorn_iters; ++iteration) {
-    if (iteration > 0) {
-#pragma unroll
-      for (int j = 0; j < kCopies; ++j) {
-        u_inverse[j] *= p.hc_eps;
-#pragma unroll
-        for (int k = 0; k < kCopies; ++k) u_inverse[j] = fmaf(c[j][k], v[k], u_inverse[j]);
+        for (int j = 0; j < kCopies; ++j) all[j] = __shfl_sync(kFullWarp, u, j, kCopies);
       }
+      v_inverse *= p.hc_eps;
 #pragma unroll
-      for (int j = 0; j < kCopies; ++j) u[j] = reciprocal(u_inverse[j]);
+      for (int j = 0; j < kCopies; ++j) v_inverse = fmaf(column[j], all[j], v_inverse);
+      v = reciprocal(v_inverse);
+#pragma unroll
+      for (int k = 0; k < kCopies; ++k) all[k] = __shfl_sync(kFullWarp, v, k, kCopies);
     }
-#pragma unroll
-    for (int k = 0; k < kCopies; ++k) {
-      v_inverse[k] *= p.hc_eps;
-#pragma unroll
-      for (int j = 0; j < kCopies; ++j) v_inverse[k] = fmaf(c[j][k], u[j], v_inverse[k]);
+    if (local < rows) {
+      const int64_t at = int64_t{row_of[r]} * kCopies + q;
+      p.pre_out[at] = 1.0f / (1.0f + expf(-pre)) + p.hc_eps;
+      p.post_out[at] = 2.0f * (1.0f / (1.0f + expf(-post)));
+      reinterpret_cast<float4*>(p.comb_out)[at] =
+          make_float4(u * c[0] * all[0], u * c[1] * all[1], u * c[2] * all[2], u * c[3] * all[3]);
     }
-#pragma unroll
-    for (int k = 0; k < kCopies; ++k) v[k] = reciprocal(v_inverse[k]);
   }
-#pragma unroll
-  for (int j = 0; j < kCopies; ++j)
-    reinterpret_cast<float4*>(p.comb_out)[row * kCopies + j] =
-        make_float4(u[j] * c[j][0] * v[0], u[j] * c[j][1] * v[1], u[j] * c[j][2] * v[2], u[j] * c[j][3] * v[3]);
 }
 
 // The tiles of one team: its group's, every second one where there are two teams.
@@ -244,7 +245,8 @@ struct Streams {
     }
 
     // Eight rows of a tile: h' and x of this lane's columns, and its part of their sums of squares.
-    __device__ __forceinline__ void rows(int i, int half, uint32_t (&h_new)[kCopies][4], float& hh, float& xx) {
+    __device__ __forceinline__ void rows(int i, int half, uint32_t (&h_new)[kCopies][4], uint4& x_new, float& hh,
+                                         float& xx) {
       const int lane = threadIdx.x % 32, local = lane / 4 + 8 * half, row = tiles.row(i) + local;
       const bool valid = row < p.rows;
       const float* coefficients = team.coefficients[i % 2][local];
@@ -310,9 +312,9 @@ struct Streams {
           const float low = __uint_as_float(packed[e] << 16), high = __uint_as_float(packed[e] & 0xffff0000u);
           xx = fmaf(high, high, fmaf(low, low, xx));
         }
-        const uint4 v = make_uint4(packed[0], packed[1], packed[2], packed[3]);
-        team.x[i % 2][warp][half][lane] = v;
-        if (p.collapsed != nullptr && valid) *reinterpret_cast<uint4*>(p.collapsed + (int64_t{row} * p.d + column)) = v;
+        x_new = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+        if (p.collapsed != nullptr && valid)
+          *reinterpret_cast<uint4*>(p.collapsed + (int64_t{row} * p.d + column)) = x_new;
       }
     }
 
@@ -356,7 +358,7 @@ struct Streams {
     }
 
     // The norm of x, when its scale is there.
-    __device__ __forceinline__ void finish(int i, const uint4& norm) {
+    __device__ __forceinline__ void finish(int i, const uint4 (&x)[2], const uint4& norm) {
       if (!Collapse || p.norm == nullptr || !active) return;
       float w[8];
       unpack8(norm, w);
@@ -367,7 +369,7 @@ struct Streams {
         if (row >= p.rows) continue;
         const float scale = team.x_scale[i % 2][local];
         float v[8];
-        unpack8(team.x[i % 2][warp][half][lane], v);
+        unpack8(x[half], v);
 #pragma unroll
         for (int e = 0; e < 8; ++e) v[e] = w[e] * (v[e] * scale);
         *reinterpret_cast<uint4*>(p.x + (int64_t{row} * p.d + column)) = make_uint4(
@@ -380,84 +382,115 @@ struct Streams {
       const int lane = threadIdx.x % 32;
       uint4 norm{};
       if (Collapse && active && p.norm != nullptr) norm = __ldg(reinterpret_cast<const uint4*>(p.norm + column));
-      for (int i = 0; i < tiles.count; ++i) {
-        float dots[2][kTiles][4] = {}, hh[2] = {}, xx[2] = {};
-        copy_async_wait<kStages - 1>();
-        if (active) {
-          uint32_t h_new[2][kCopies][4];  // as packed pairs: the tensor core's operand B
-          const bool upper = tiles.row(i) + 8 < p.rows;
-          rows(i, 0, h_new[0], hh[0], xx[0]);
-          if (upper) rows(i, 1, h_new[1], hh[1], xx[1]);
-          fetch(i + kStages);
-          if constexpr (Mix) upper ? products<2>(h_new, dots) : products<1>(h_new, dots);
+      // Lane v sends sum v of rows warp, warp + kWarps, ...
+      const bool sends = lane < kSums && (Mix || lane == kSent);
+      const int width = lane == kSent ? 1 : kSent, first_word = (static_cast<int>(blockIdx.x) * kRows + warp) * width;
+      uint64_t* const send_to = lane == kSent ? squares + first_word : products_to + (first_word + lane);
+      const int slot_words = static_cast<int>(gridDim.x) * kRows * width;
+      uint4 x[kLag][2] = {};  // of the tiles before, the latest first
+      for (int i = 0; i < (kExchange ? tiles.count + kLag : tiles.count); ++i) {
+        uint4 x_new[2] = {};
+        if (i < tiles.count) {
+          float dots[2][kTiles][4] = {}, hh[2] = {}, xx[2] = {};
+          copy_async_wait<kStages - 1>();
+          if (active) {
+            uint32_t h_new[2][kCopies][4];  // as packed pairs: the tensor core's operand B
+            const bool upper = tiles.row(i) + 8 < p.rows;
+            rows(i, 0, h_new[0], x_new[0], hh[0], xx[0]);
+            if (upper) rows(i, 1, h_new[1], x_new[1], hh[1], xx[1]);
+            fetch(i + kStages);
+            if constexpr (Mix) upper ? products<2>(h_new, dots) : products<1>(h_new, dots);
+          }
+          if constexpr (kExchange) leave_sums(i, dots, hh, xx);
         }
-        if constexpr (kExchange) leave_sums(i, dots, hh, xx);
         named_barrier(barrier, kTeamThreads);
         if constexpr (kExchange) {
-          // The sums of five warps, in order; all rows of the tile, so that no word keeps an older tag than its neighbours.
-          const uint32_t now = tag + 1 + i;
-          const uint32_t at = (now % kRing * gridDim.x + blockIdx.x) * kRows;
-          for (int row = warp; row < kRows; row += kWarps) {
-            if (lane >= kSums || (!Mix && lane != kSent)) continue;
-            float sum = 0;
+          if (i < tiles.count && sends) {
+            // The sums of five warps, in order; all rows of the tile, so that no word keeps an older tag than its neighbours.
+            const uint32_t now = tag + 1 + i;
+            uint64_t* to = send_to + static_cast<int>(now % kRing) * slot_words;
+            const float* from = &team.sums[i % 2][0][warp][lane];
 #pragma unroll
-            for (int w = 0; w < kWarps; ++w) sum += team.sums[i % 2][w][row][lane];
-            send(lane == kSent ? squares + (at + row) : products_to + ((at + row) * kSent + lane), sum, now);
+            for (int r = 0; r < (kRows + kWarps - 1) / kWarps; ++r) {
+              if (warp + r * kWarps >= kRows) continue;
+              float sum = 0;
+#pragma unroll
+              for (int w = 0; w < kWarps; ++w) sum += from[(w * kRows + r * kWarps) * kSums];
+              send(to + r * kWarps * width, sum, now);
+            }
           }
-          if (i > 0) finish(i - 1, norm);
+          if (i >= kLag) finish(i - kLag, x[kLag - 1], norm);
+#pragma unroll
+          for (int n = kLag - 1; n > 0; --n) x[n][0] = x[n - 1][0], x[n][1] = x[n - 1][1];
+          x[0][0] = x_new[0];
+          x[0][1] = x_new[1];
         }
-      }
-      if constexpr (kExchange) {
-        named_barrier(barrier, kTeamThreads);
-        finish(tiles.count - 1, norm);
       }
     }
   };
 
   // ---- the warp that receives -----------------------------------------------------------------------------------
-  static __device__ __forceinline__ void load_coefficients(const Pass& p, Team& team, const Tiles& tiles, int i) {
-    float(*to)[kCoefficients] = team.coefficients[i % 2];
-    for (int n = threadIdx.x % 32; n < kRows * kCoefficients / 4; n += 32) {
-      const int local = n / (kCoefficients / 4), unit = n % (kCoefficients / 4);
-      const int row = min(tiles.row(i) + local, p.rows - 1);
-      const int64_t s = p.source != nullptr ? p.source[row] : row;
-      const float* from = unit == 0   ? (Collapse ? p.pre + s * kCopies : nullptr)
-                          : unit == 1 ? (Write ? p.post + s * kCopies : nullptr)
-                                      : (Write ? p.comb + (s * kCopies + unit - 2) * kCopies : nullptr);
-      if (from != nullptr) copy16_async(smem_address(&to[local][4 * unit]), from);
+  // A lane copies three units of 16 bytes of a tile's coefficients.
+  struct Coefficients {
+    static constexpr int kEach = kRows * kCoefficients / 4 / 32;
+    const float* from[kEach];
+    int local[kEach], step[kEach];  // floats from row to row
+    uint32_t to[kEach];
+
+    __device__ __forceinline__ Coefficients(const Pass& p, const Team& team) {
+#pragma unroll
+      for (int n = 0; n < kEach; ++n) {
+        const int at = threadIdx.x % 32 + 32 * n, unit = at % (kCoefficients / 4);
+        local[n] = at / (kCoefficients / 4);
+        step[n] = unit < 2 ? kCopies : kCopies * kCopies;
+        from[n] = unit == 0   ? (Collapse ? p.pre : nullptr)
+                  : unit == 1 ? (Write ? p.post : nullptr)
+                              : (Write ? p.comb + (unit - 2) * kCopies : nullptr);
+        to[n] = smem_address(&team.coefficients[0][local[n]][4 * unit]);
+      }
     }
-    copy_async_commit();
-  }
+    __device__ __forceinline__ void load(const Pass& p, const Tiles& tiles, int i) const {
+#pragma unroll
+      for (int n = 0; n < kEach; ++n) {
+        int s = min(tiles.row(i) + local[n], p.rows - 1);
+        if (p.source != nullptr) s = p.source[s];
+        if (from[n] != nullptr)
+          copy16_async(to[n] + i % 2 * sizeof(Team::coefficients) / 2, from[n] + int64_t{s} * step[n]);
+      }
+      copy_async_commit();
+    }
+  };
 
   static __device__ __forceinline__ void receive_sums(const Pass& p, const Shared& shared, Team& team, int barrier,
-                                                      const Tiles& tiles, uint32_t tag, const uint64_t* squares,
-                                                      const uint64_t* products) {
+                                                      const Tiles& tiles, const Coefficients& coefficients,
+                                                      uint32_t tag, const uint64_t* squares, const uint64_t* products) {
     const int lane = threadIdx.x % 32, slices = gridDim.x;
     int waiting = 0;  // rows whose products are complete
     const auto finish_rows = [&] {
       __syncwarp();
-      if (lane < waiting) make_coefficients(p, shared.base, shared.scale, team.finish[lane], team.finish_row[lane]);
+      make_coefficients(p, shared.base, shared.scale, team.finish, team.finish_row, waiting);
       waiting = 0;
       __syncwarp();
     };
 
-    for (int i = 0; i < (kExchange ? tiles.count + 1 : tiles.count); ++i) {
-      if (i + 1 < tiles.count) load_coefficients(p, team, tiles, i + 1);
-      const uint32_t expected = tag + i;
+    for (int i = 0; i < (kExchange ? tiles.count + kLag : tiles.count); ++i) {
+      if (i + 1 < tiles.count) coefficients.load(p, tiles, i + 1);
+      const int ready = i - kLag;
+      const uint32_t expected = tag + 1 + ready;
       const int64_t slot = int64_t{static_cast<int>(expected % kRing)} * slices;
-      if (kExchange && i > 0) {
-        // Squares of x of the tile before: lane (half, row) adds every second slice.
+      if (kExchange && ready >= 0) {
+        // Squares of x: lane (half, row) adds every second slice.
         const int half = lane / kRows, row = lane % kRows;
         float sum = receive_sum<kUsualSlices / 2, 2 * kRows>(squares + (slot + half) * kRows + row,
                                                              (slices - half + 1) / 2, expected);
         sum += __shfl_xor_sync(kFullWarp, sum, kRows);
-        if (lane < kRows) team.x_scale[(i - 1) % 2][lane] = inverse_rms(sum, p.d, p.norm_eps);
+        if (lane < kRows) team.x_scale[ready % 2][lane] = inverse_rms(sum, p.d, p.norm_eps);
       }
       copy_async_wait<0>();
       named_barrier(barrier, kTeamThreads);
-      if (Mix && i > 0) {
+      if (Mix && ready >= 0) {
         // The rows of a tile are dealt to the slices, from another one on for each tile.
-        const int first = tiles.row(i - 1), start = (first + (tiles.first + i - 1) * kRows) % slices;
+        const int first = tiles.row(ready), start = (first + (tiles.first + ready) * kRows) % slices;
         for (int row = blockIdx.x < start ? blockIdx.x + slices - start : blockIdx.x - start; row < kRows;
              row += slices) {
           if (first + row >= p.rows) break;
@@ -484,6 +517,7 @@ struct Streams {
     const Tiles tiles{first, step, first < all ? (all - first + step - 1) / step : 0};
     const int channel = blockIdx.y * kTeams + number;
     Compute work(p, shared, team, tiles, warp);
+    const Coefficients coefficients(p, team);
     if (Mix && warp < kWarps && work.active)
       teams == 1 ? load_fn<kCopies>(p, work.column, 0, shared.fn[warp])
                  : load_fn<kCopies / kTeams>(p, work.column, number * (kCopies / kTeams), shared.fn[warp]);
@@ -495,7 +529,7 @@ struct Streams {
       work.locate(0);
       for (int i = 0; i < kStages; ++i) work.fetch(i);
     } else if (tiles.count > 0) {
-      load_coefficients(p, team, tiles, 0);
+      coefficients.load(p, tiles, 0);
       if (kExchange && threadIdx.x % 32 == 0) team.tag = __ldcg(p.tags + channel);
       copy_async_wait<0>();
     }
@@ -507,7 +541,7 @@ struct Streams {
       work.run(1 + number, squares, products);
     } else {
       const uint32_t tag = team.tag;
-      receive_sums(p, shared, team, 1 + number, tiles, tag, squares, products);
+      receive_sums(p, shared, team, 1 + number, tiles, coefficients, tag, squares, products);
       // Every slice has sent its last sums, and had read its tag before.
       if (kExchange && blockIdx.x == 0 && threadIdx.x % 32 == 0) p.tags[channel] = tag + tiles.count;
       // Without mixing the coefficients stay what they are.
@@ -539,7 +573,7 @@ void launch_streams(CudaContext& cuda, const Pass& p) {
   launch("streams", streams_kernel<Write, Collapse, Mix>,
          {.grid = dim3(slices, groups),
           .block = dim3(teams * kTeamThreads),
-          .shared = sizeof(Shared),
+          .shared = Shared::bytes(teams),
           .stream = cuda.stream(),
           .cooperative = Collapse || Mix,
           .early = true},
