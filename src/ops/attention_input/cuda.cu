@@ -1,5 +1,7 @@
 #include "ops/attention_input/attention_input.h"
 #include "ops/cuda/errors.h"
+#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/linear.h"
 #include "ops/cuda/norm.h"
 #include "ops/cuda/row.cuh"
@@ -14,6 +16,8 @@ __global__ void __launch_bounds__(32 * kWarps)
     latent_kernel(const uint16_t* kv, int rows, int dim, const int32_t* position, const uint16_t* norm, float eps,
                   Rope rope, uint8_t* latent, int row_bytes) {
   extern __shared__ float shared[];
+  wait_for_previous();
+  let_next_start();
   const int lane = threadIdx.x % 32;
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (row >= rows) return;
@@ -28,6 +32,8 @@ __global__ void __launch_bounds__(32 * kWarps)
 // Queries, in place: one CTA a row, one warp a head at a time, one lane a pair. Only the rotated channels are touched.
 __global__ void __launch_bounds__(256)
     rotate_heads_kernel(uint16_t* q, int heads, int head_dim, const int32_t* position, Rope rope) {
+  wait_for_previous();
+  let_next_start();
   const int64_t row = blockIdx.x;
   for (int pair = threadIdx.x % 32; pair < rope.dim / 2; pair += 32) {
     const float2 cs = rotation(rope, pair, position[row]);
@@ -64,10 +70,14 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
     linear(cuda, latent);
     const size_t shared = sizeof(float) * static_cast<size_t>(args.head_dim) * kWarps;
     if (shared > 48 * 1024) fail_shape("attention_input", "a head of at most 3072 channels", args.head_dim);
-    latent_kernel<<<(rows + kWarps - 1) / kWarps, 32 * kWarps, shared, cuda.stream()>>>(
-        kv.bf16(), rows, args.head_dim, args.in->position, args.kv_norm, args.norm_eps, args.rope, args.latent.u8(),
-        static_cast<int>(args.latent.cols));
-    HADAL_CUDA_LAUNCHED("window latents");
+    launch("window latents", latent_kernel,
+           {.grid = dim3((rows + kWarps - 1) / kWarps),
+            .block = dim3(32 * kWarps),
+            .shared = shared,
+            .stream = cuda.stream(),
+            .early = true},
+           kv.bf16(), rows, args.head_dim, args.in->position, args.kv_norm, args.norm_eps, args.rope, args.latent.u8(),
+           static_cast<int>(args.latent.cols));
   }
   latents.rest();
   if (!queries_follow) return;
@@ -87,9 +97,9 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
     rms_norm(cuda, args.qr.bf16(), queries, lora, args.q_norm, args.norm_eps, args.qr.bf16());
   }
   linear(cuda, up);
-  rotate_heads_kernel<<<queries, 256, 0, cuda.stream()>>>(args.q.bf16(), args.heads, args.head_dim, args.out->position,
-                                                          args.rope);
-  HADAL_CUDA_LAUNCHED("query rotation");
+  launch("query rotation", rotate_heads_kernel,
+         {.grid = dim3(queries), .block = dim3(256), .stream = cuda.stream(), .early = true}, args.q.bf16(), args.heads,
+         args.head_dim, args.out->position, args.rope);
   latents.join();
 }
 

@@ -1,6 +1,8 @@
 #include "ops/cache_commit/cache_commit.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/errors.h"
+#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 
 namespace hadal::cuda {
 namespace {
@@ -9,6 +11,8 @@ namespace {
 __global__ void __launch_bounds__(128)
     cache_commit_kernel(RowSet in, Segments segments, const int32_t* accepted, const uint8_t* latent, WindowRing ring,
                         const float* ab, int ab_cols, float* pending) {
+  wait_for_previous();
+  let_next_start();
   const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= in.rows) return;
   const int s = in.segment[row], p = in.position[row];
@@ -30,10 +34,10 @@ void cache_commit(Context& context, const CacheCommitArgs& args) {
   CudaContext& cuda = CudaContext::of(context);
   if (args.in->rows == 0) return;
   HADAL_CUDA_CHECK(args.latent.cols == args.ring.row_bytes && (args.pending == nullptr || args.ab));
-  cache_commit_kernel<<<(args.in->rows + 3) / 4, 128, 0, cuda.stream()>>>(
-      *args.in, *args.segments, args.accepted, args.latent.u8(), args.ring, args.ab ? args.ab.f32() : nullptr,
-      static_cast<int>(args.ab.cols), args.pending);
-  HADAL_CUDA_LAUNCHED("cache_commit");
+  launch("cache_commit", cache_commit_kernel,
+         {.grid = dim3((args.in->rows + 3) / 4), .block = dim3(128), .stream = cuda.stream(), .early = true}, *args.in,
+         *args.segments, args.accepted, args.latent.u8(), args.ring, args.ab ? args.ab.f32() : nullptr,
+         static_cast<int>(args.ab.cols), args.pending);
 }
 
 }  // namespace hadal::cuda

@@ -1,5 +1,7 @@
 #include "ops/compressor/compressor.h"
 #include "ops/cuda/errors.h"
+#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/linear.h"
 #include "ops/cuda/row.cuh"
 
@@ -32,6 +34,8 @@ __device__ __forceinline__ int completed_group(const Pool& p, int row) {
 // One warp a row: pooling, norm, then rotation, Q3 and the entry. The un-rotated latent is left for the key.
 __global__ void __launch_bounds__(32 * kWarps) entry_kernel(const Pool p) {
   extern __shared__ float shared[];
+  wait_for_previous();
+  let_next_start();
   const int lane = threadIdx.x % 32, dim = p.head_dim;
   const int row = blockIdx.x * kWarps + threadIdx.x / 32;
   if (row >= p.rows.rows) return;
@@ -69,6 +73,8 @@ __global__ void __launch_bounds__(32 * kWarps) entry_kernel(const Pool p) {
 // One warp a row: k_norm, rotation, Q2, the index key.
 __global__ void __launch_bounds__(32 * kWarps) key_kernel(const Pool p, const uint16_t* k) {
   extern __shared__ float shared[];
+  wait_for_previous();
+  let_next_start();
   const int lane = threadIdx.x % 32, dim = p.index_dim;
   const int row = blockIdx.x * kWarps + threadIdx.x / 32;
   if (row >= p.rows.rows) return;
@@ -114,12 +120,12 @@ void compressor(Context& context, const CompressorArgs& args) {
                   args.norm_eps, args.rope,      ab.f32(),   args.pending, args.norm,
                   args.k_norm,   args.entries,   args.keys,  c.bf16(),     args.latent ? args.latent.f32() : nullptr};
   const int grid = (rows + kWarps - 1) / kWarps;
-  entry_kernel<<<grid, 32 * kWarps, shared, cuda.stream()>>>(pool);
-  HADAL_CUDA_LAUNCHED("compressed entries");
+  LaunchShape shape{
+      .grid = dim3(grid), .block = dim3(32 * kWarps), .shared = shared, .stream = cuda.stream(), .early = true};
+  launch("compressed entries", entry_kernel, shape, pool);
   linear(cuda, linear_args(c, args.wk, k));
-  key_kernel<<<grid, 32 * kWarps, sizeof(float) * static_cast<size_t>(args.index_dim) * kWarps, cuda.stream()>>>(
-      pool, k.bf16());
-  HADAL_CUDA_LAUNCHED("index keys");
+  shape.shared = sizeof(float) * static_cast<size_t>(args.index_dim) * kWarps;
+  launch("index keys", key_kernel, shape, pool, k.bf16());
 }
 
 }  // namespace hadal::cuda

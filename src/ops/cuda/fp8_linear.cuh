@@ -14,6 +14,7 @@
 #include "ops/cuda/fp8_linear.h"
 #include "ops/cuda/fp8_rows.cuh"
 #include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/wgmma.cuh"
 
 namespace hadal::cuda {
@@ -231,6 +232,8 @@ __global__ void __launch_bounds__(S::kThreads, 1) fp8_wide_kernel(const __grid_c
     mbarrier_init_fence();
   }
   __syncthreads();
+  wait_for_previous();
+  let_next_start();
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
   if (group == 2) {
     registers_give<24>();
@@ -249,8 +252,13 @@ void launch_fp8_wide(const Fp8Problem& p, int multiprocessors, cudaStream_t stre
       cudaFuncSetAttribute(fp8_wide_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   HADAL_CUDA(prepared);
   const int pieces = (p.x.rows + S::kRows - 1) / S::kRows * ((p.group_n + S::kN - 1) / S::kN) * (p.n / p.group_n);
-  fp8_wide_kernel<S><<<std::min(pieces, multiprocessors), S::kThreads, kBytes, stream>>>(p);
-  HADAL_CUDA_LAUNCHED("fp8_wide");
+  launch("fp8_wide", fp8_wide_kernel<S>,
+         {.grid = dim3(std::min(pieces, multiprocessors)),
+          .block = dim3(S::kThreads),
+          .shared = kBytes,
+          .stream = stream,
+          .early = true},
+         p);
 }
 
 // ---- narrow ----------------------------------------------------------------------------------------------------
@@ -392,6 +400,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) fp8_narrow_kernel(c
     mbarrier_init_fence();
   }
   __syncthreads();
+  wait_for_previous();
+  let_next_start();
   if (threadIdx.x < 128)
     fp8_consume<S>(s, p, threadIdx.x);
   else if (threadIdx.x == 128)
@@ -406,8 +416,13 @@ void launch_fp8_narrow(const Fp8Problem& p, int multiprocessors, cudaStream_t st
       cudaFuncSetAttribute(fp8_narrow_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   HADAL_CUDA(prepared);
   const int pieces = p.n / 64 * ((p.x.rows + S::kN - 1) / S::kN);
-  fp8_narrow_kernel<S><<<std::min(pieces, multiprocessors * S::kResident), S::kThreads, kBytes, stream>>>(p);
-  HADAL_CUDA_LAUNCHED("fp8_narrow");
+  launch("fp8_narrow", fp8_narrow_kernel<S>,
+         {.grid = dim3(std::min(pieces, multiprocessors * S::kResident)),
+          .block = dim3(S::kThreads),
+          .shared = kBytes,
+          .stream = stream,
+          .early = true},
+         p);
 }
 
 }  // namespace hadal::cuda

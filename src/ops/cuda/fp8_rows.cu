@@ -1,5 +1,7 @@
 #include "ops/cuda/errors.h"
 #include "ops/cuda/fp8_rows.cuh"
+#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 
 namespace hadal::cuda {
 namespace {
@@ -10,6 +12,8 @@ constexpr int kPasses = 4;  // groups of a half warp, all loaded before the firs
 // A warp takes 8 groups of a row, two at a time.
 __global__ void __launch_bounds__(256) quantise_kernel(const uint16_t* x, int64_t x_stride, const int32_t* x_row,
                                                        int warps, int warps_of_row, Fp8Rows out) {
+  wait_for_previous();
+  let_next_start();
   const int warp = blockIdx.x * 8 + threadIdx.x / 32, lane16 = threadIdx.x % 16;
   if (warp >= warps) return;
   const int row = warp / warps_of_row, groups = out.columns / 128;
@@ -45,8 +49,9 @@ void quantise_rows(CudaContext& context, const uint16_t* x, int64_t x_stride, co
   if (out.rows == 0) return;
   HADAL_CUDA_CHECK(x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(x) % 16 == 0);
   const int warps_of_row = (out.columns / 128 + 2 * kPasses - 1) / (2 * kPasses), warps = out.rows * warps_of_row;
-  quantise_kernel<<<(warps + 7) / 8, 256, 0, context.stream()>>>(x, x_stride, x_row, warps, warps_of_row, out);
-  HADAL_CUDA_LAUNCHED("quantise_rows");
+  launch("quantise_rows", quantise_kernel,
+         {.grid = dim3((warps + 7) / 8), .block = dim3(256), .stream = context.stream(), .early = true}, x, x_stride,
+         x_row, warps, warps_of_row, out);
 }
 
 }  // namespace hadal::cuda

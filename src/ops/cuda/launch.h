@@ -12,7 +12,9 @@ struct LaunchShape {
   size_t shared = 0;
   cudaStream_t stream = nullptr;
   bool cooperative = false;  // all CTAs are resident together: they wait for each other
-  bool early = false;  // may start before the kernel in front has ended: calls wait_for_previous() before it reads
+  // May start before the kernel in front has ended: reads nothing but weights, and writes nothing, before its
+  // wait_for_previous(). Every CTA must get there, so that what comes behind may rely on what lies in front.
+  bool early = false;
 };
 
 template <typename... Parameters, typename... Arguments>

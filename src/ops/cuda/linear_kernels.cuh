@@ -98,6 +98,8 @@ __global__ void __launch_bounds__(32 * kMaxSegments) linear_few(const LinearProb
   constexpr int kTiles = 2;
   constexpr int kAhead = F == WeightFormat::mxfp4 ? 2 : 4;  // chunks in flight
 
+  wait_for_previous();
+  let_next_start();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int tiles = (p.group_n + 8 * kTiles - 1) / (8 * kTiles);
   const int group = blockIdx.x / tiles, n0 = blockIdx.x % tiles * (8 * kTiles);

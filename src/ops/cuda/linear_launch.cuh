@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/cuda/errors.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/linear_kernels.cuh"
 
 namespace hadal::cuda {
@@ -30,8 +31,12 @@ template <WeightFormat F>
 void launch_format(const LinearProblem& p, cudaStream_t stream) {
   if (p.rows <= kFewRows) {
     constexpr int kOutputs = 16;
-    linear_few<F><<<p.groups*((p.group_n + kOutputs - 1) / kOutputs), 32 * kMaxSegments, 0, stream>>>(p);
-    HADAL_CUDA_LAUNCHED("linear_few");
+    launch("linear_few", linear_few<F>,
+           {.grid = dim3(p.groups * ((p.group_n + kOutputs - 1) / kOutputs)),
+            .block = dim3(32 * kMaxSegments),
+            .stream = stream,
+            .early = true},
+           p);
     return;
   }
   switch (tile_rows(p.rows)) {

@@ -2,6 +2,8 @@
 
 #include "ops/cuda/errors.h"
 #include "ops/cuda/fp8_rows.cuh"
+#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/row.cuh"
 
 namespace hadal::cuda {
@@ -10,6 +12,8 @@ namespace {
 __global__ void __launch_bounds__(256)
     rms_norm_kernel(const uint16_t* x, int dim, const uint16_t* w, float eps, uint16_t* y) {
   __shared__ float shared[32];
+  wait_for_previous();
+  let_next_start();
   const int64_t row = int64_t{blockIdx.x} * dim;
   float sum = 0;
   for (int i = threadIdx.x; i < dim; i += blockDim.x) {
@@ -25,6 +29,8 @@ __global__ void __launch_bounds__(256)
 __global__ void rms_norm_fp8_kernel(const uint16_t* x, int dim, const uint16_t* w, float eps, uint16_t* y,
                                     Fp8Rows out) {
   __shared__ float shared[32];
+  wait_for_previous();
+  let_next_start();
   const int row = blockIdx.x;
   const int64_t at = int64_t{row} * dim + threadIdx.x * 8;
   float v[8], weight[8], sum = 0;
@@ -50,14 +56,15 @@ void rms_norm_fp8(CudaContext& context, const uint16_t* x, int rows, int dim, co
                   const Fp8Rows& out) {
   if (rows == 0) return;
   HADAL_CUDA_CHECK(dim == out.columns && dim % 256 == 0 && dim <= 8192);
-  rms_norm_fp8_kernel<<<rows, dim / 8, 0, context.stream()>>>(x, dim, w, eps, y, out);
-  HADAL_CUDA_LAUNCHED("rms_norm_fp8");
+  launch("rms_norm_fp8", rms_norm_fp8_kernel,
+         {.grid = dim3(rows), .block = dim3(dim / 8), .stream = context.stream(), .early = true}, x, dim, w, eps, y,
+         out);
 }
 
 void rms_norm(CudaContext& context, const uint16_t* x, int rows, int dim, const uint16_t* w, float eps, uint16_t* y) {
   if (rows == 0) return;
-  rms_norm_kernel<<<rows, 256, 0, context.stream()>>>(x, dim, w, eps, y);
-  HADAL_CUDA_LAUNCHED("rms_norm");
+  launch("rms_norm", rms_norm_kernel,
+         {.grid = dim3(rows), .block = dim3(256), .stream = context.stream(), .early = true}, x, dim, w, eps, y);
 }
 
 }  // namespace hadal::cuda

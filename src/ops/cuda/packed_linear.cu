@@ -64,6 +64,7 @@ void pack_linear(CudaContext& context, const Weight& w, void* to) {
   pack_kernel<<<w.n / 64 * (w.k / 64), 128, 0, context.stream()>>>(static_cast<const uint8_t*>(w.data), w.scale, w.k,
                                                                    row_scale, packed);
   HADAL_CUDA_LAUNCHED("pack");
+  context.wait();  // weights are constants to the kernels behind, which read them before they wait for anything
 }
 
 void locate_packed(const Weight& w, PackedProblem& p) {

@@ -16,6 +16,7 @@
 
 #include "ops/cuda/errors.h"
 #include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/packed_linear.h"
 #include "ops/cuda/wgmma.cuh"
 
@@ -261,13 +262,16 @@ __global__ void __launch_bounds__(S::kThreads, S::kGroups == 2 || S::kN > 64 ? 1
     mbarrier_init_fence();
   }
   __syncthreads();
+  let_next_start();
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
   if (group == S::kGroups) {
     if constexpr (S::kGroups == 2) registers_give<56>();
     if (thread == 0)
       packed_supply_weights<S>(s, p);
-    else if (thread >= 32)
+    else if (thread >= 32) {
+      wait_for_previous();  // weights come before; what is written depends on rows
       packed_supply_rows<S>(s, p, thread - 32);
+    }
   } else {
     if constexpr (S::kGroups == 2) registers_take<224>();
     packed_consume<S>(s, p, group, thread);
@@ -283,8 +287,13 @@ void launch_packed(const PackedProblem& p, int multiprocessors, cudaStream_t str
   HADAL_CUDA(prepared);
   const int pieces = p.n / S::kBand * ((p.rows + S::kN - 1) / S::kN);
   const int resident = multiprocessors * (S::kGroups == 2 ? 1 : kBytes <= 75 * 1024 ? 3 : 2);
-  packed_kernel<S><<<std::min(pieces, resident), S::kThreads, kBytes, stream>>>(p);
-  HADAL_CUDA_LAUNCHED("packed_linear");
+  launch("packed_linear", packed_kernel<S>,
+         {.grid = dim3(std::min(pieces, resident)),
+          .block = dim3(S::kThreads),
+          .shared = kBytes,
+          .stream = stream,
+          .early = true},
+         p);
 }
 
 }  // namespace hadal::cuda

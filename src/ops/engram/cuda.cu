@@ -1,5 +1,6 @@
 #include "ops/cuda/errors.h"
 #include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/linear.h"
 #include "ops/cuda/row.cuh"
 #include "ops/engram/engram.h"
@@ -10,6 +11,8 @@ namespace {
 // One warp a table row; a lane decodes four codes at a time.
 __global__ void __launch_bounds__(256)
     engram_gather_kernel(const uint32_t* index, int64_t count, EngramTable table, uint16_t* out) {
+  wait_for_previous();
+  let_next_start();
   const int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
   if (i >= count) return;
   const int64_t row = index[i];
@@ -51,6 +54,8 @@ __global__ void __launch_bounds__(1024)
   auto* stream = reinterpret_cast<uint4*>(h + (row * copies + copy) * d);
   const auto* q = reinterpret_cast<const uint4*>(q_weight + int64_t{copy} * d);
   const auto* k = reinterpret_cast<const uint4*>(k_weight + int64_t{copy} * d);
+  wait_for_previous();
+  let_next_start();
   uint4 in[kGateUnits] = {}, keys[kGateUnits] = {}, values[kGateUnits] = {}, qw[kGateUnits] = {}, kw[kGateUnits] = {};
 #pragma unroll
   for (int u = 0; u < kGateUnits; ++u) {
@@ -107,9 +112,12 @@ void engram_gather(Context& context, const EngramGatherArgs& args) {
   const int64_t count = int64_t{args.rows} * args.columns;
   if (count == 0) return;
   HADAL_CUDA_CHECK(args.table.dim % 32 == 0 && args.out.cols == int64_t{args.columns} * args.table.dim);
-  engram_gather_kernel<<<static_cast<unsigned>((count + 7) / 8), 256, 0, cuda.stream()>>>(args.index, count, args.table,
-                                                                                          args.out.bf16());
-  HADAL_CUDA_LAUNCHED("engram_gather");
+  launch("engram_gather", engram_gather_kernel,
+         {.grid = dim3(static_cast<unsigned>((count + 7) / 8)),
+          .block = dim3(256),
+          .stream = cuda.stream(),
+          .early = true},
+         args.index, count, args.table, args.out.bf16());
 }
 
 void engram_apply(Context& context, const EngramApplyArgs& args) {
@@ -122,10 +130,13 @@ void engram_apply(Context& context, const EngramApplyArgs& args) {
   const int threads = (args.d / 8 + 32 * kGateUnits - 1) / (32 * kGateUnits) * 32;
   HADAL_CUDA_CHECK(args.d % 8 == 0);
   if (threads > 1024) fail_shape("engram_apply", "rows of at most 16384 channels", args.d);
-  engram_gate_kernel<<<static_cast<unsigned>(args.rows * args.copies), threads, 0, cuda.stream()>>>(
-      kv.bf16(), args.copies, args.d, args.q_weight, args.k_weight, args.norm_eps, args.dead, args.h.bf16(),
-      args.gate ? args.gate.f32() : nullptr);
-  HADAL_CUDA_LAUNCHED("engram_gate");
+  launch("engram_gate", engram_gate_kernel,
+         {.grid = dim3(static_cast<unsigned>(args.rows * args.copies)),
+          .block = dim3(threads),
+          .stream = cuda.stream(),
+          .early = true},
+         kv.bf16(), args.copies, args.d, args.q_weight, args.k_weight, args.norm_eps, args.dead, args.h.bf16(),
+         args.gate ? args.gate.f32() : nullptr);
 }
 
 }  // namespace hadal::cuda
