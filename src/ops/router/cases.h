@@ -25,7 +25,7 @@ inline constexpr RouterCase kRouterCases[] = {
     {"temperature", 4, 16, 3, 64, false, false, 1.5, 0.5f},
     {"many rows", 130, 128, 3, 64, true},
     {"release", 3, 384, 6, 5120, true},
-    {"release, many rows", 131, 384, 6, 5120},
+    {"experts of the release, many rows", 131, 384, 6, 1280},
     {"few experts on the matrix unit", 150, 128, 6, 512, true},
 };
 
