@@ -31,7 +31,7 @@ class NudgedContext final : public CpuContext {
 
  private:
   void load(Weight& w) {
-    if (w.data != embed_) return;
+    if (w.data != embed_) return cpu_operators().load_weight(*this, w);
     const auto* published = static_cast<const uint16_t*>(w.data);
     moved_.assign(published, published + static_cast<size_t>(w.n) * static_cast<size_t>(w.k));
     for (uint16_t& value : moved_) value ^= 1;
@@ -119,7 +119,7 @@ TEST_P(Backends, InstructionSetsAreAsNearAsARoundingStep) {
 
 INSTANTIATE_TEST_SUITE_P(All, Backends,
                          testing::Combine(testing::Values("v41-a", "v41-c", "hadal-tiny", "synthetic"),
-                                          testing::Values(Numerics::bf16, Numerics::official)),
+                                          testing::Values(Numerics::bf16, Numerics::official, Numerics::fp8)),
                          [](const auto& parameter) {
                            return fmt::format("{}_{}", name_of(std::get<0>(parameter.param)),
                                               to_string(std::get<1>(parameter.param)));

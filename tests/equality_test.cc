@@ -221,8 +221,9 @@ TEST_P(Equality, EveryBatch) {
 INSTANTIATE_TEST_SUITE_P(
     Modes, Equality,
     testing::Values(std::tuple(Backend::cpu, Numerics::fp32), std::tuple(Backend::cpu, Numerics::bf16),
-                    std::tuple(Backend::cpu, Numerics::official), std::tuple(Backend::cuda, Numerics::bf16),
-                    std::tuple(Backend::cuda, Numerics::official)),
+                    std::tuple(Backend::cpu, Numerics::official), std::tuple(Backend::cpu, Numerics::fp8),
+                    std::tuple(Backend::cuda, Numerics::bf16), std::tuple(Backend::cuda, Numerics::official),
+                    std::tuple(Backend::cuda, Numerics::fp8)),
     [](const auto& parameter) {
       return fmt::format("{}_{}", to_string(std::get<0>(parameter.param)), to_string(std::get<1>(parameter.param)));
     });

@@ -233,7 +233,7 @@ TEST_F(TextCommands, InterruptStopsTheAnswerOnly) {
 }
 
 TEST_F(TextCommands, VerifyKnowsTheEmbeddedModel) {
-  for (const std::string numerics : {"bf16", "fp32", "official"}) {
+  for (const std::string numerics : {"bf16", "fp32", "official", "fp8"}) {
     const Result r = hadal({"verify", kTiny.string(), "--numerics", numerics});
     EXPECT_EQ(r.status, 0) << r.out << r.err;
     EXPECT_EQ(count(r.out, "FAIL"), 0u) << r.out;
