@@ -71,7 +71,7 @@ def test_killed_under_load(tmp_path):
     server = Server("--prefix-cache-dir", str(cache))
     try:
         assert [p for p in PROMPTS if ask(server, p) != expected[p]] == []
-        assert server.metric("hadal_prefix_cache_disk_hits_total") > 0
+        assert server.metric("hadal_prefix_cache_disk_found_total") > 0
         print(f"damaged entries found by the last server: {server.metric('hadal_prefix_cache_disk_damaged_total'):.0f}")
     finally:
         server.stop()
