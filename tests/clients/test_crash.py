@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -49,7 +50,10 @@ def test_killed_under_load(tmp_path):
         threads = [threading.Thread(target=load, args=(10 * round + i,)) for i in range(4)]
         for t in threads:
             t.start()
-        stop.wait(rng.uniform(1, 3))
+        end = time.time() + 120
+        while not any(cache.rglob("*.state")) and time.time() < end:  # something to lose
+            time.sleep(0.1)
+        stop.wait(rng.uniform(0.5, 3))
         server.kill()
         stop.set()
         for t in threads:
