@@ -9,9 +9,10 @@ import sys
 
 
 def name(result):
+    numerics = "" if result["numerics"] == "bf16" else "-" + result["numerics"]  # bf16 is the default of the program
     if result["mode"].startswith("prefill"):
-        return result["mode"].replace(" ", "-")
-    return f"decode-b{result['batch']}-{result['context'] // 1024}k"
+        return result["mode"].replace(" ", "-") + numerics
+    return f"decode-b{result['batch']}-{result['context'] // 1024}k{numerics}"
 
 
 def rounded(value):

@@ -64,7 +64,10 @@ for part in "${parts[@]}"; do
       ;;
     run) limit 30 run bash -c same_text ;;
     perplexity)
-      limit 60 perplexity "$bin/hadal" perplexity models/hadal-tiny models/hadal-tiny/eval/heldout.txt --device cuda --json
+      for numerics in bf16 fp8; do
+        limit 60 "perplexity-$numerics" "$bin/hadal" perplexity models/hadal-tiny models/hadal-tiny/eval/heldout.txt \
+          --device cuda --numerics "$numerics" --json
+      done
       ;;
     memcheck)
       limit 60 memcheck compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/hadal" run tests/goldens/v41-a \
@@ -72,10 +75,12 @@ for part in "${parts[@]}"; do
       ;;
     speed) limit 120 speed bash -c speed ;;
     bench)
-      limit 120 prefill "$bin/hadal" bench prefill --config v41-flash --emulate-rank ep4 --context 131072 --cached 126976 \
-        --tokens 4096 --steps 10 --prefill full,exact,bounded --json
-      limit 120 decode "$bin/hadal" bench decode --config v41-flash --emulate-rank ep4 --engram-rows 16000000 \
-        --context 8192,32768,131072 --batch 1,32,128 --steps 10 --json
+      for numerics in bf16 fp8; do
+        limit 120 "prefill-$numerics" "$bin/hadal" bench prefill --config v41-flash --emulate-rank ep4 --context 131072 \
+          --cached 126976 --tokens 4096 --steps 10 --prefill full,exact,bounded --numerics "$numerics" --json
+        limit 120 "decode-$numerics" "$bin/hadal" bench decode --config v41-flash --emulate-rank ep4 \
+          --engram-rows 16000000 --context 8192,32768,131072 --batch 1,32,128 --steps 10 --numerics "$numerics" --json
+      done
       ;;
     *) echo "unknown part $part" >&2; exit 2 ;;
   esac
