@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "engine/operator_watch.h"
 #include "engine_support.h"
 
 namespace hadal {
@@ -233,6 +234,96 @@ TEST(Engine, CancellingEndsAllSamples) {
     EXPECT_FALSE(engine.cancel(id));
   }
   expect_all_given_back(engine);
+}
+
+// One of several samples: the others go on, also when it is the one that runs the prompt, wherever that is.
+TEST(Engine, CancellingOneSample) {
+  EngineOptions o = options_for("v41-a");
+  o.max_requests = 3;
+  o.step_tokens = 24;
+  Request r = some_requests("v41-a", 1).front();
+  r.prompt = golden_ids("v41-a");
+  r.prompt.resize(140);
+  r.max_tokens = 30;
+  std::vector<Request> single(5, r);
+  for (size_t k = 0; k < single.size(); ++k) single[k].sampling.seed += k;
+  const std::vector<Answer> alone = run_alone(o, single);
+  r.n = 5;
+  for (const bool prefix_cache : {true, false}) {
+    o.prefix_cache = prefix_cache;
+    Engine engine(o);
+    for (int moment = 0; moment < 24; ++moment) {
+      engine.clear_prefix_cache();
+      Collector collector(r.n);
+      const int cancelled = moment % 3 == 0 ? 0 : moment % 5;
+      const int64_t steps = engine.stats().steps;
+      const RequestId id = engine.submit(r, collector.handler());
+      while (engine.stats().steps < steps + moment / 2) std::this_thread::yield();
+      const bool known = engine.cancel(id, cancelled);
+      EXPECT_FALSE(engine.cancel(id, 5)) << "there is no such sample";
+      const std::vector<Answer>& got = collector.wait_all();
+      for (size_t k = 0; k < got.size(); ++k) {
+        if (static_cast<int>(k) == cancelled && known) {
+          // Unless its last token was on the way.
+          EXPECT_TRUE(got[k].reason == FinishReason::cancelled || got[k] == alone[k]) << got[k];
+          ASSERT_LE(got[k].tokens.size(), alone[k].tokens.size());
+          EXPECT_TRUE(std::equal(got[k].tokens.begin(), got[k].tokens.end(), alone[k].tokens.begin()));
+        } else {
+          ASSERT_EQ(got[k], alone[k]) << "sample " << k << " of which " << cancelled << " was cancelled at step "
+                                      << moment;
+        }
+      }
+    }
+    expect_all_given_back(engine);
+  }
+}
+
+// A step in which an operator fails ends the requests in it with the error; those that wait and those that come go on.
+TEST(Engine, AFailedStepEndsItsRequests) {
+  struct Failing : OperatorWatch {
+    void before(OperatorId id) override {
+      if (static_cast<int>(id) == which && --left == 0) throw std::runtime_error("the device failed");
+    }
+    std::atomic<int> which{-1}, left{0};
+  } failing;
+  std::vector<Request> requests = some_requests("v41-a", 6);
+  for (Request& r : requests) r.max_tokens = 12;
+  const std::vector<Answer> alone = run_alone(options_for("v41-a"), requests);
+  EngineOptions o = options_for("v41-a");
+  o.max_requests = 3;
+  o.step_tokens = 90;
+  o.speculate = 2;
+  watch_operators(&failing);
+  Engine engine(o);
+  watch_operators(nullptr);
+  int failed_steps = 0;
+#define HADAL_COUNT(op, Args) +1
+  constexpr int kOperators = 0 HADAL_OPERATORS(HADAL_COUNT);
+#undef HADAL_COUNT
+  for (int which = 0; which < kOperators; ++which)
+    for (const int call : {1, 9, 40}) {
+      engine.clear_prefix_cache();
+      failing.left = call;
+      failing.which = which;
+      const std::vector<Answer> got = run_all(engine, requests);
+      failing.which = -1;
+      int failed = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        if (got[i].reason == FinishReason::error) {
+          ++failed;
+          EXPECT_EQ(got[i].error, "the device failed");
+          EXPECT_TRUE(std::equal(got[i].tokens.begin(), got[i].tokens.end(), alone[i].tokens.begin()));
+        } else {
+          ASSERT_EQ(got[i], alone[i]) << "operator " << which << ", call " << call;
+        }
+      }
+      EXPECT_LE(failed, 3) << "only those that ran";
+      EXPECT_EQ(failed > 0, failing.left <= 0) << "operator " << which;
+      failed_steps += failed > 0;
+      expect_all_given_back(engine);
+      if (call == 1) { ASSERT_EQ(run_all(engine, requests), alone); }
+    }
+  EXPECT_GT(failed_steps, 2 * kOperators);
 }
 
 // What goes wrong in one request ends that one.

@@ -29,6 +29,10 @@ struct EngineOptions {
   double batch_window_ms = 0;     // an idle engine waits so long for company before it starts; not when priority > 0
   bool prefix_cache = true;  // prompts continue from what earlier requests have run; pages that nobody needs hold it
   int64_t prefix_cache_mib = 512;  // host memory for its snapshots (one of the release: 2.9 MB)
+  // A folder where prefixes outlive the process (docs/prefix-cache.md); empty: none. One process at a time. What it holds of
+  // other checkpoints, modes and programs is not used, but counts in the bytes that it may hold.
+  std::filesystem::path prefix_cache_dir;
+  int64_t prefix_cache_disk_bytes = int64_t{16} << 30;
   // Most drafted tokens a step, 0: none. -1: as many as give the most tokens a second; tried are every number, and as many as
   // keep the product of the draft module's own confidences above `draft_confidence`.
   int speculate = 0;
@@ -55,6 +59,18 @@ inline constexpr std::array<double, 14> kStepSeconds{0.0005, 0.001, 0.002, 0.005
                                                      0.1,    0.2,   0.5,   1,     2,    5,    10};
 inline constexpr std::array<double, 13> kStepTokens{1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
 
+// Bytes that an engine plans with at its start. Its caches are allocated then and do not grow while it serves.
+struct MemoryPlan {
+  int64_t free = 0;       // of the device before its caches; on a CPU what the machine or the control group can give
+  int64_t weights = 0;    // of files that a CPU reads in place, and that should stay in memory
+  int64_t cache = 0;      // pages of cache_tokens: compressed rows and index keys
+  int64_t windows = 0;    // rings of max_requests
+  int64_t snapshots = 0;  // most that the prefix cache takes of the host's memory
+  int64_t cache_tokens = 0;
+};
+// "cache 512.0 MB for 131072 tokens, ..."
+std::string to_string(const MemoryPlan& plan);
+
 struct EngineStats {
   int waiting = 0, running = 0;     // samples
   int64_t cache_tokens = 0;         // room in the pages
@@ -66,6 +82,13 @@ struct EngineStats {
   int64_t prefix_queries = 0, prefix_hits = 0;
   int64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;  // prompt tokens that were looked up, that need not be run
   int64_t snapshots = 0, snapshot_bytes = 0, evictions = 0;
+  struct Disk {                        // of the prefix cache
+    int64_t entries = 0, bytes = 0;    // files
+    int64_t hits = 0, hit_tokens = 0;  // prompts that went on from it, and where
+    int64_t written = 0, evicted = 0;  // states; files
+    int64_t damaged = 0;               // files that were not what they should be, and were removed
+    int64_t failed = 0, dropped = 0;   // states that the system refused to write; that came too fast or are too large
+  } disk;
   double step_seconds = 0;                                         // in the model and around it, all steps
   double model_seconds = 0;                                        // in the model alone, drafting included
   double draft_seconds = 0;                                        // in the draft module
@@ -91,11 +114,13 @@ class Engine {
   // numbers), busy when the queue is full. Otherwise the handler gets events until one has finished = true.
   RequestId submit(Request request, EventHandler handler);
 
-  // Thread-safe; false when the id is unknown or has finished. The handler still gets its last event.
-  bool cancel(RequestId id);
+  // Thread-safe; false when the id is unknown or has finished. The handler still gets its last event. `sample`: only that one
+  // of Request::n, -1: all. The others go on, also when it was the one that ran the prompt.
+  bool cancel(RequestId id, int sample = -1);
 
   EngineStats stats() const;
-  // Forgets all prefixes; returns when it is done.
+  const MemoryPlan& memory_plan() const;
+  // Forgets all prefixes in memory, not those on disk; returns when it is done.
   void clear_prefix_cache();
   int64_t context_length() const;
   int vocab_size() const;

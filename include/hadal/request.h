@@ -70,6 +70,7 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;      // of the prompt, taken from the prefix cache
   int64_t recomputed_tokens = 0;  // of the cached prefix, run again from the nearest snapshot
+  int64_t disk_tokens = 0;        // of the cached prefix, read from the disk
   int64_t generated_tokens = 0;
   int64_t drafted_tokens = 0;  // proposed to verification
   int64_t accepted_drafts = 0;

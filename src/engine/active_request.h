@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/disk_cache.h"
 #include "engine/token_chooser.h"
 #include "hadal/request.h"
 #include "state/request_state.h"
@@ -19,15 +20,30 @@ inline double seconds(Clock::duration d) { return std::chrono::duration<double>(
 
 // Shared by the samples of a request.
 struct Submission {
+  Submission(Request asked, EventHandler told)
+      : request(std::move(asked)),
+        handler(std::move(told)),
+        samples(static_cast<size_t>(request.n)),
+        unfinished(request.n) {}
+
+  struct Sample {
+    std::atomic<bool> cancelled{false};
+    bool finished = false;  // guarded by the loop's mutex
+  };
   RequestId id = 0;
-  Request request;
-  EventHandler handler;
-  Clock::time_point submitted;
-  std::atomic<bool> cancelled{false};
+  const Request request;
+  const EventHandler handler;
+  const Clock::time_point submitted = Clock::now();
+  std::vector<Sample> samples;
+
+  void cancel() {
+    for (Sample& s : samples) s.cancelled = true;
+  }
 
   // The engine's thread only:
-  int unfinished = 0;       // samples that have not had their last event
-  bool prompt_ran = false;  // by sample 0; the others start from what it left in the prefix cache
+  int unfinished;         // samples that have not had their last event
+  int prompt_sample = 0;  // runs the prompt; the others start from what it leaves in the prefix cache
+  bool prompt_ran = false;
 };
 
 struct ActiveRequest {
@@ -41,7 +57,9 @@ struct ActiveRequest {
   TokenChooser chooser;
   Usage usage;
   int64_t reserved_pages = 0;
-  bool started = false;  // has run before, and may have been preempted since
+  bool started = false;                   // has run before, and may have been preempted since
+  bool looked_up = false;                 // on disk, before it starts
+  std::shared_ptr<DiskCache::Load> load;  // what is read from there
 
   // While it runs:
   std::unique_ptr<RequestState> state;
@@ -50,6 +68,8 @@ struct ActiveRequest {
   std::vector<int32_t> pending;  // the last sampled token, then drafts to verify
 
   const Request& request() const { return submission->request; }
+  bool cancelled() const { return submission->samples[static_cast<size_t>(sample)].cancelled; }
+  bool runs_prompt() const { return sample == submission->prompt_sample; }
   int64_t prompt_size() const { return static_cast<int64_t>(request().prompt.size()); }
   // What must be in the state before decoding begins or goes on.
   std::span<const int32_t> input() const {

@@ -1,6 +1,7 @@
 #include "engine/backend.h"
 
 #include "base/error.h"
+#include "engine/operator_watch.h"
 #include "ops/cpu/context.h"
 #ifdef HADAL_HAVE_CUDA
 #include "ops/cuda/context.h"
@@ -43,7 +44,11 @@ std::unique_ptr<Context> make_context(Backend backend, Numerics numerics, int th
 #endif
 }
 
-const Operators& operators_of(Backend backend) {
+namespace {
+
+OperatorWatch* watch_of_all = nullptr;
+
+const Operators& plain_operators_of(Backend backend) {
   switch (backend) {
     case Backend::reference: return reference_operators();
     case Backend::cpu: return cpu_operators();
@@ -54,6 +59,23 @@ const Operators& operators_of(Backend backend) {
 #else
   fail(ErrorKind::unsupported, "this binary was built without CUDA");
 #endif
+}
+
+}  // namespace
+
+const Operators& operators_of(Backend backend) {
+  const Operators& plain = plain_operators_of(backend);
+  return watch_of_all == nullptr ? plain : watched_operators(plain, *watch_of_all);
+}
+
+void watch_operators(OperatorWatch* watch) { watch_of_all = watch; }
+
+std::optional<int64_t> free_device_memory([[maybe_unused]] const Context& context) {
+#ifdef HADAL_HAVE_CUDA
+  if (const auto* cuda = dynamic_cast<const CudaContext*>(&context))
+    return static_cast<int64_t>(cuda->memory_budget() - cuda->allocated());
+#endif
+  return {};
 }
 
 }  // namespace hadal

@@ -9,8 +9,9 @@ Engine::~Engine() = default;
 RequestId Engine::submit(Request request, EventHandler handler) {
   return loop_->submit(std::move(request), std::move(handler));
 }
-bool Engine::cancel(RequestId id) { return loop_->cancel(id); }
+bool Engine::cancel(RequestId id, int sample) { return loop_->cancel(id, sample); }
 EngineStats Engine::stats() const { return loop_->stats(); }
+const MemoryPlan& Engine::memory_plan() const { return loop_->memory_plan(); }
 void Engine::clear_prefix_cache() { loop_->clear_prefix_cache(); }
 int64_t Engine::context_length() const { return loop_->config().max_position_embeddings; }
 int Engine::vocab_size() const { return loop_->config().vocab_size; }

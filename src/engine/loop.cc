@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/backend.h"
+#include "engine/cache_identity.h"
+#include "engine/memory_plan.h"
 #include "engine/open_checkpoint.h"
 #include "engine/single_request.h"
 
@@ -16,6 +18,14 @@ void check_option(bool ok, const char* name, double value, const char* range) {
   if (!ok) fail(ErrorKind::invalid_argument, "{} is {}, expected {}", name, value, range);
 }
 
+// The logits of a prompt's last token are needed, so that one is always run; after a preemption the next token is known.
+std::span<const int32_t> reusable(const ActiveRequest& r) {
+  const auto input = r.input();
+  return r.pending.empty() ? input.first(input.size() - 1) : input;
+}
+
+int64_t length_of(const PrefixCache::Match& match) { return match.snapshot == nullptr ? 0 : match.snapshot->length(); }
+
 }  // namespace
 
 const EngineOptions& Engine::Loop::checked(const EngineOptions& o) {
@@ -24,6 +34,11 @@ const EngineOptions& Engine::Loop::checked(const EngineOptions& o) {
   check_option(o.step_tokens >= 1, "step_tokens", o.step_tokens, "1 or more");
   check_option(o.cache_tokens >= 0, "cache_tokens", static_cast<double>(o.cache_tokens), "0 (automatic) or more");
   check_option(o.prefix_cache_mib >= 0, "prefix_cache_mib", static_cast<double>(o.prefix_cache_mib), "0 or more");
+  check_option(o.prefix_cache_disk_bytes >= 0, "prefix_cache_disk_bytes",
+               static_cast<double>(o.prefix_cache_disk_bytes), "0 or more");
+  if (!o.prefix_cache_dir.empty() && !o.prefix_cache)
+    fail(ErrorKind::invalid_argument, "prefix_cache_dir is {}, but the prefix cache is off",
+         o.prefix_cache_dir.string());
   check_option(o.batch_window_ms >= 0 && o.batch_window_ms <= 10000, "batch_window_ms", o.batch_window_ms,
                "0 to 10000");
   check_option(o.speculate >= -1, "speculate", o.speculate, "-1 (automatic), 0 (off) or more");
@@ -39,7 +54,9 @@ Engine::Loop::Loop(const EngineOptions& o)
       draft_rows_(o.drafter                     ? EngineOptions::most_drafts
                   : config().draft_stages() > 0 ? config().dspark_block_size
                                                 : 0),
-      pools_(*context_, model_.cache_layout(), o.max_requests, pages()),
+      plan_(plan_memory(model_.cache_layout(), o, *context_, checkpoint_)),
+      pools_(*context_, model_.cache_layout(), o.max_requests,
+             static_cast<int>(plan_.cache / model_.cache_layout().bytes_per_page())),
       cache_(pools_, static_cast<size_t>(o.prefix_cache_mib) << 20),
       scheduler_(pools_, config().max_position_embeddings, o.step_tokens) {
   const int block = draft_rows_;
@@ -51,6 +68,14 @@ Engine::Loop::Loop(const EngineOptions& o)
   stats_.accepted.assign(static_cast<size_t>(block), 0);
   stats_.cache_tokens = scheduler_.total_pages() * pools_.layout().page_tokens;
   publish_memory();
+  if (!options_.prefix_cache_dir.empty())
+    disk_ = std::make_unique<DiskCache>(
+        pools_, options_.prefix_cache_dir,
+        cache_identity(checkpoint_, parse_backend(o.backend), *context_, pools_.layout(), mode_),
+        options_.prefix_cache_disk_bytes, [this] {
+          const std::lock_guard lock(mutex_);
+          wake_.notify_all();
+        });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -61,12 +86,6 @@ Engine::Loop::~Loop() {
   }
   wake_.notify_all();
   thread_.join();
-}
-
-int Engine::Loop::pages() const {
-  const CacheLayout layout = model_.cache_layout();
-  const int64_t tokens = options_.cache_tokens > 0 ? options_.cache_tokens : int64_t{4096} * options_.max_requests;
-  return static_cast<int>((tokens + layout.page_tokens - 1) / layout.page_tokens) + options_.max_requests;
 }
 
 void Engine::Loop::check(const Request& r) const {
@@ -94,11 +113,7 @@ void Engine::Loop::check(const Request& r) const {
 RequestId Engine::Loop::submit(Request request, EventHandler handler) {
   check(request);
   const int64_t pages = scheduler_.pages_needed(request, draft_rows_);
-  auto submission = std::make_shared<Submission>();
-  submission->request = std::move(request);
-  submission->handler = std::move(handler);
-  submission->submitted = Clock::now();
-  submission->unfinished = submission->request.n;
+  auto submission = std::make_shared<Submission>(std::move(request), std::move(handler));
   Requests samples;
   for (int i = 0; i < submission->request.n; ++i) {
     samples.push_back(
@@ -116,11 +131,17 @@ RequestId Engine::Loop::submit(Request request, EventHandler handler) {
   return submission->id;
 }
 
-bool Engine::Loop::cancel(RequestId id) {
+bool Engine::Loop::cancel(RequestId id, int sample) {
   const std::lock_guard lock(mutex_);
   const auto found = known_.find(id);
-  if (found == known_.end()) return false;
-  found->second->cancelled = true;
+  if (found == known_.end() || sample >= found->second->request.n) return false;
+  Submission& s = *found->second;
+  if (sample < 0)
+    s.cancel();
+  else if (s.samples[static_cast<size_t>(sample)].finished)
+    return false;
+  else
+    s.samples[static_cast<size_t>(sample)].cancelled = true;
   wake_.notify_all();
   return true;
 }
@@ -129,6 +150,11 @@ EngineStats Engine::Loop::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
   stats.waiting += static_cast<int>(arrivals_.size());
+  if (disk_) {
+    const DiskCache::Stats d = disk_->stats();
+    stats.disk = {d.entries, d.bytes,  stats.disk.hits, stats.disk.hit_tokens, d.written, d.evicted,
+                  d.damaged, d.failed, d.dropped};
+  }
   return stats;
 }
 
@@ -146,8 +172,8 @@ void Engine::Loop::publish_counts() {
   stats_.free_cache_tokens = scheduler_.free_pages() * page_tokens;
   stats_.unused_cache_tokens = pools_.free_pages() * page_tokens;
   const auto slots = static_cast<int64_t>(options_.max_requests) - pools_.free_slots();
-  stats_.used_cache_bytes =
-      (pages() - pools_.free_pages()) * pools_.layout().bytes_per_page() + slots * pools_.layout().bytes_per_slot();
+  stats_.used_cache_bytes = (scheduler_.total_pages() - pools_.free_pages()) * pools_.layout().bytes_per_page() +
+                            slots * pools_.layout().bytes_per_slot();
   stats_.snapshots = cache_.stats().snapshots;
   stats_.snapshot_bytes = static_cast<int64_t>(cache_.stats().bytes);
   stats_.evictions = cache_.stats().evictions;
@@ -158,9 +184,8 @@ void Engine::Loop::publish_memory() {
     for (const TensorView& tensor : shard.tensors())
       (tensor.name.find(".engram.embed") != std::string_view::npos ? stats_.engram_bytes : stats_.weight_bytes) +=
           static_cast<int64_t>(tensor.bytes);
-  stats_.cache_bytes = int64_t{pages()} * pools_.layout().bytes_per_page() +
-                       int64_t{options_.max_requests} * pools_.layout().bytes_per_slot();
-  stats_.snapshot_limit_bytes = options_.prefix_cache_mib << 20;
+  stats_.cache_bytes = plan_.cache + plan_.windows;
+  stats_.snapshot_limit_bytes = plan_.snapshots;
 }
 
 void Engine::Loop::count_step(double seconds) {
@@ -180,10 +205,13 @@ void Engine::Loop::count_step(double seconds) {
 
 void Engine::Loop::run() {
   while (take_arrivals()) {
+    const Clock::time_point start = Clock::now();
     end_unwanted();
     admit();
-    if (scheduler_.running().empty()) continue;
-    const Clock::time_point start = Clock::now();
+    if (scheduler_.running().empty()) {
+      wait_for_disk();
+      continue;
+    }
     model_seconds_ = sample_seconds_ = 0;
     try {
       step();
@@ -218,9 +246,8 @@ bool Engine::Loop::take_arrivals() {
     take();
     // An idle engine waits a moment for company, unless somebody is in a hurry.
     const auto hurry = [this] {
-      return std::any_of(scheduler_.waiting().begin(), scheduler_.waiting().end(), [](const auto& r) {
-        return r->request().priority > 0 || r->started || r->submission->cancelled;
-      });
+      return std::any_of(scheduler_.waiting().begin(), scheduler_.waiting().end(),
+                         [](const auto& r) { return r->request().priority > 0 || r->started || r->cancelled(); });
     };
     while (!scheduler_.waiting().empty() && !stopping_ && !clear_cache_ && !hurry()) {
       const auto end = scheduler_.waiting().front()->submission->submitted +
@@ -250,7 +277,7 @@ void Engine::Loop::end_unwanted() {
     for (auto i = list->begin(); i != list->end();) {
       const std::shared_ptr<ActiveRequest> r = *i++;
       const Submission& s = *r->submission;
-      if (s.cancelled)
+      if (r->cancelled())
         finish(r, FinishReason::cancelled);
       else if (s.request.deadline_seconds > 0 && seconds(now - s.submitted) > s.request.deadline_seconds)
         finish(r, FinishReason::deadline);
@@ -259,6 +286,7 @@ void Engine::Loop::end_unwanted() {
 
 void Engine::Loop::admit() {
   while (ActiveRequest* const r = scheduler_.next()) {
+    if (!looked_up(*r)) return;
     while (!scheduler_.fits(*r)) {
       ActiveRequest* const victim = scheduler_.victim(*r);
       if (victim == nullptr) return;
@@ -272,25 +300,61 @@ void Engine::Loop::admit() {
 
 // A bounded prompt is cut where its own end says, so only a state that was cut there too, or one from before the cut, is the
 // one that a cold run would have.
-bool Engine::Loop::usable(const ActiveRequest& r, const Snapshot& snapshot) const {
+bool Engine::Loop::usable(const ActiveRequest& r, int64_t length, int64_t floor) const {
   if (mode_ != PrefillMode::bounded) return true;
   const int64_t cut = std::max<int64_t>(0, r.prompt_size() - config().sliding_window);
-  return snapshot.length() < cut || snapshot.floor() == cut;
+  return length < cut || floor == cut;
+}
+
+PrefixCache::Match Engine::Loop::find_prefix(const ActiveRequest& r) {
+  return cache_.find(reusable(r), [&](const Snapshot& s) { return usable(r, s.length(), s.floor()); });
+}
+
+bool Engine::Loop::looked_up(ActiveRequest& r) {
+  if (!disk_ || r.started || !r.runs_prompt()) return true;
+  if (r.load && !r.load->done()) return false;
+  if (std::exchange(r.looked_up, true) && (!r.load || r.load->whole())) return true;
+  // For the first time, or again because something was damaged.
+  DiskCache::Match found =
+      disk_->find(reusable(r), [&](int64_t length, int64_t floor) { return usable(r, length, floor); });
+  r.load = nullptr;
+  if (found.length > length_of(find_prefix(r))) r.load = disk_->load(reusable(r), std::move(found));
+  return r.load == nullptr;
+}
+
+// Nothing runs, and perhaps the next one waits for the disk.
+void Engine::Loop::wait_for_disk() {
+  const ActiveRequest* const r = scheduler_.next();
+  if (r == nullptr || !r->load) return;
+  std::unique_lock lock(mutex_);
+  if (!r->load->done() && !stopping_ && arrivals_.empty()) wake_.wait_for(lock, std::chrono::milliseconds(100));
 }
 
 void Engine::Loop::start(ActiveRequest& r) {
   scheduler_.start(r);
-  // The logits of a prompt's last token are needed, so that one is always run; after a preemption the next token is known.
-  const auto input = r.input();
-  const auto within = r.pending.empty() ? input.first(input.size() - 1) : input;
-  const bool own = r.started || r.sample > 0;  // what it left itself, or sample 0 did
+  const bool own = r.started || !r.runs_prompt();  // what it left itself, or the sample that ran the prompt
   PrefixCache::Match match;
-  if (options_.prefix_cache || own) match = cache_.find(within, [&](const Snapshot& s) { return usable(r, s); });
-  if (match.snapshot != nullptr) r.state->restore(*match.snapshot);
+  if (options_.prefix_cache || own) match = find_prefix(r);
+  if (const auto load = std::exchange(r.load, nullptr); load && load->length() > length_of(match)) {
+    // What memory has is shared, as long as there is room for both while one becomes the other.
+    std::optional<Snapshot> near;
+    if (match.snapshot != nullptr) near = *match.snapshot;
+    if (!cache_.make_room(disk_->pages_of(*load))) {
+      near.reset();
+      cache_.make_room(disk_->pages_of(*load));
+    }
+    const Snapshot restored = disk_->take(*load, near ? &*near : nullptr);
+    r.state->restore(restored);
+    cache_.insert(restored);
+    r.usage.disk_tokens = restored.length();
+    match.tokens = std::max(match.tokens, restored.length());
+  } else if (match.snapshot != nullptr) {
+    r.state->restore(*match.snapshot);
+  }
   if (std::exchange(r.started, true)) return;
 
   r.usage.queue_seconds = seconds(Clock::now() - r.submission->submitted);
-  if (!options_.prefix_cache || r.sample > 0) return;
+  if (!options_.prefix_cache || !r.runs_prompt()) return;
   const int64_t length = r.state->length();
   if (length > 0) {
     r.usage.cached_tokens = match.tokens;
@@ -304,6 +368,13 @@ void Engine::Loop::start(ActiveRequest& r) {
   stats_.prefix_hit_tokens += length;
   ++stats_.prefix_queries;
   stats_.prefix_hits += length > 0;
+  stats_.disk.hits += r.usage.disk_tokens > 0;
+  stats_.disk.hit_tokens += r.usage.disk_tokens;
+}
+
+void Engine::Loop::keep(Snapshot snapshot) {
+  if (disk_) disk_->store(snapshot);
+  cache_.insert(std::move(snapshot));
 }
 
 void Engine::Loop::preempt(ActiveRequest& r) {
@@ -324,26 +395,26 @@ void Engine::Loop::finish(std::shared_ptr<ActiveRequest> r, FinishReason reason,
   // An answer is kept for the next turn, also one that was stopped from outside.
   if (options_.prefix_cache && reason != FinishReason::error && r->state && r->state->proposed() == 0 &&
       !r->pending.empty() && r->decoding() && !cache_.contains(r->state->tokens(), r->state->floor()))
-    cache_.insert(r->state->snapshot());
+    keep(r->state->snapshot());
   scheduler_.remove(*r);
   r->usage.generated_tokens = r->chooser.generated();
   r->usage.total_seconds = seconds(Clock::now() - s.submitted);
   const bool last = --s.unfinished == 0;
   {
     const std::lock_guard lock(mutex_);
+    s.samples[static_cast<size_t>(r->sample)].finished = true;
     if (last) known_.erase(s.id);
     publish_counts();
   }
   emit(s, {s.id, r->sample, std::move(tokens), true, reason, error, r->usage});
-  // Nobody else runs the prompt for the others.
-  if (reason == FinishReason::error && !s.prompt_ran)
-    while (true) {
-      const auto& waiting = scheduler_.waiting();
-      const auto other =
-          std::find_if(waiting.begin(), waiting.end(), [&](const auto& o) { return o->submission.get() == &s; });
-      if (other == waiting.end()) break;
-      finish(*other, reason, error);
-    }
+  if (last || s.prompt_ran || !r->runs_prompt()) return;
+  // It was to run the prompt, which another one does now; if it cannot be run, it cannot be run for any.
+  const auto next = [&] {
+    const auto& waiting = scheduler_.waiting();
+    return *std::find_if(waiting.begin(), waiting.end(), [&](const auto& o) { return o->submission.get() == &s; });
+  };
+  s.prompt_sample = next()->sample;
+  if (reason == FinishReason::error) finish(next(), reason, error);
 }
 
 void Engine::Loop::emit(Submission& submission, const Event& event) {
@@ -351,7 +422,7 @@ void Engine::Loop::emit(Submission& submission, const Event& event) {
     submission.handler(event);
   } catch (const std::exception& error) {
     log::error("the handler of request {} failed, the request is cancelled: {}", submission.id, error.what());
-    submission.cancelled = true;
+    submission.cancel();
   }
 }
 

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "checkpoint/checkpoint.h"
+#include "engine/disk_cache.h"
 #include "engine/draft_guard.h"
 #include "engine/drafting.h"
 #include "engine/prefix_cache.h"
@@ -23,8 +24,9 @@ class Engine::Loop {
 
   const V41Config& config() const { return model_.config(); }
   RequestId submit(Request request, EventHandler handler);
-  bool cancel(RequestId id);
+  bool cancel(RequestId id, int sample);
   EngineStats stats() const;
+  const MemoryPlan& memory_plan() const { return plan_; }
   void clear_prefix_cache();
 
  private:
@@ -33,20 +35,24 @@ class Engine::Loop {
   // ---- queue and admission (loop.cc)
   static const EngineOptions& checked(const EngineOptions& options);
   void check(const Request& request) const;
-  int pages() const;
   void run();
   bool take_arrivals();  // false when the engine stops
   void end_unwanted();
   void admit();
+  // False while the disk reads what the request can go on from.
+  bool looked_up(ActiveRequest& r);
   void start(ActiveRequest& r);
+  PrefixCache::Match find_prefix(const ActiveRequest& r);
+  bool usable(const ActiveRequest& r, int64_t length, int64_t floor) const;
   void preempt(ActiveRequest& r);
-  bool usable(const ActiveRequest& r, const Snapshot& snapshot) const;
+  void wait_for_disk();
+  void keep(Snapshot snapshot);  // in memory, and on disk
   // Removes the request and hands over its last event. By value: the caller's may be the list's own.
   void finish(std::shared_ptr<ActiveRequest> r, FinishReason reason, const std::string& error = {},
               std::vector<GeneratedToken> tokens = {});
   void emit(Submission& submission, const Event& event);
-  void publish_counts();  // with mutex_ held
-  void publish_memory();  // what does not change
+  void publish_counts();            // with mutex_ held
+  void publish_memory();            // what does not change
   void count_step(double seconds);  // with mutex_ held; reads planned_
 
   // ---- one step (step.cc)
@@ -71,6 +77,7 @@ class Engine::Loop {
   std::unique_ptr<Context> context_;
   deepseek_v41::Model model_;
   const int draft_rows_;  // most drafts of a step
+  const MemoryPlan plan_;
   CachePools pools_;
   PrefixCache cache_;
   Scheduler scheduler_;
@@ -92,6 +99,7 @@ class Engine::Loop {
   bool stopping_ = false;
   bool clear_cache_ = false;
 
+  std::unique_ptr<DiskCache> disk_;  // null: none. Ends before what its thread wakes
   std::thread thread_;
 };
 

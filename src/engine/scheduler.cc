@@ -36,7 +36,7 @@ void Scheduler::add(std::shared_ptr<ActiveRequest> request) {
 ActiveRequest* Scheduler::next() const {
   ActiveRequest* first = nullptr;
   for (const auto& r : waiting_) {
-    if (r->sample > 0 && !r->submission->prompt_ran) continue;
+    if (!r->runs_prompt() && !r->submission->prompt_ran) continue;
     if (first == nullptr || r->request().priority > first->request().priority) first = r.get();
   }
   return first;

@@ -97,21 +97,21 @@ void Engine::Loop::keep_prompts(StepPlan& plan, const deepseek_v41::Step& result
     const ActiveRequest& r = *planned_[s].request;
     const int64_t length = r.prompt_size() - 1;
     const bool ends = !planned_[s].decode && r.pending.empty() && r.state->length() + r.state->proposed() == length + 1;
-    if (!ends || length == 0 || !(options_.prefix_cache || (r.request().n > 1 && r.sample == 0))) continue;
+    if (!ends || length == 0 || !(options_.prefix_cache || (r.request().n > 1 && r.runs_prompt()))) continue;
     if (cache_.contains(r.input().first(static_cast<size_t>(length)), r.state->floor())) continue;
     before[s] = static_cast<int32_t>(planned_[s].count - 1);
     kept.push_back(r.state.get());
   }
   if (kept.empty()) return;
   model_.write_rings(plan, result, before);
-  for (const RequestState* state : kept) cache_.insert(state->snapshot(state->length() + state->proposed() - 1));
+  for (const RequestState* state : kept) keep(state->snapshot(state->length() + state->proposed() - 1));
 }
 
 void Engine::Loop::keep_branches() {
   for (const PlannedRows& rows : planned_) {
     ActiveRequest& r = *rows.request;
     if (r.branch == 0 || r.state->length() != r.branch) continue;
-    cache_.insert(r.state->snapshot());
+    keep(r.state->snapshot());
     r.branch = 0;
   }
 }
@@ -122,7 +122,7 @@ bool Engine::Loop::deliver(const std::shared_ptr<ActiveRequest>& request, Chosen
     finish(request, FinishReason::error, chosen.error, std::move(chosen.tokens));
     return false;
   }
-  if (r.sample == 0) r.submission->prompt_ran = true;
+  if (r.runs_prompt()) r.submission->prompt_ran = true;
   if (r.usage.first_token_seconds == 0) r.usage.first_token_seconds = seconds(Clock::now() - r.submission->submitted);
   const auto drafted = static_cast<int64_t>(r.pending.empty() ? 0 : r.pending.size() - 1);
   const int64_t right = chosen.rows - 1;

@@ -162,6 +162,16 @@ std::string Metrics::text(const View& v) const {
   t.counter("hadal_prefix_cache_found_total", "Requests that continued from a cached prefix.", e.prefix_hits);
   t.gauge("hadal_prefix_cache_snapshots", "Snapshots of prefixes.", e.snapshots);
   t.counter("hadal_prefix_cache_evictions_total", "Snapshots that made room.", e.evictions);
+  t.gauge("hadal_prefix_cache_disk_files", "Files of the prefix cache on disk.", e.disk.entries);
+  t.gauge("hadal_prefix_cache_disk_bytes", "Bytes of them.", e.disk.bytes);
+  t.counter("hadal_prefix_cache_disk_found_total", "Requests that continued from a prefix on disk.", e.disk.hits);
+  t.counter("hadal_prefix_cache_disk_tokens_total", "Prompt tokens read from the disk.", e.disk.hit_tokens);
+  t.counter("hadal_prefix_cache_disk_written_total", "States of prefixes written.", e.disk.written);
+  t.counter("hadal_prefix_cache_disk_evictions_total", "Files that made room.", e.disk.evicted);
+  t.counter("hadal_prefix_cache_disk_damaged_total", "Files that were damaged or not the cache's, and not used.",
+            e.disk.damaged);
+  t.counter("hadal_prefix_cache_disk_failed_total", "States that the system refused to write.", e.disk.failed);
+  t.counter("hadal_prefix_cache_disk_dropped_total", "States that came faster than the disk writes.", e.disk.dropped);
   t.gauge("hadal_cache_tokens", "Tokens that the cache holds at most.", e.cache_tokens);
   t.gauge("hadal_cache_free_tokens", "Tokens of the cache that running requests have not reserved.",
           e.free_cache_tokens);

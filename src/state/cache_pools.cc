@@ -105,6 +105,38 @@ void CachePools::copy_page(int to, int from) {
     }
 }
 
+std::vector<CachePools::PagePart> CachePools::page_parts(int page, int64_t tokens) const {
+  std::vector<PagePart> parts;
+  for (const auto* pools : {&entries_, &keys_})
+    for (const PagedRows& pool : *pools) {
+      const int64_t ratio = layout_.page_tokens / pool.page_rows;
+      const auto row = static_cast<size_t>(pool.row_bytes);
+      parts.push_back({pool.rows + static_cast<size_t>(page) * static_cast<size_t>(pool.page_rows) * row,
+                       static_cast<size_t>(tokens / ratio) * row});
+    }
+  return parts;
+}
+
+size_t CachePools::page_bytes(int64_t tokens) const {
+  size_t bytes = 0;
+  for (const PagePart& part : page_parts(0, tokens)) bytes += part.bytes;
+  return bytes;
+}
+
+void CachePools::save_page(int page, int64_t tokens, uint8_t* host) const {
+  for (const PagePart& part : page_parts(page, tokens)) {
+    context_.download(host, part.rows, part.bytes);
+    host += part.bytes;
+  }
+}
+
+void CachePools::load_page(int page, int64_t tokens, const uint8_t* host) {
+  for (const PagePart& part : page_parts(page, tokens)) {
+    context_.copy_to_device(part.rows, host, part.bytes);
+    host += part.bytes;
+  }
+}
+
 void CachePools::save_slot(int slot, uint8_t* host) const {
   for (const SlotPart& part : slot_parts_) {
     context_.download(host, part.base + static_cast<size_t>(slot) * part.bytes, part.bytes);

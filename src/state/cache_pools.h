@@ -61,11 +61,21 @@ class CachePools {
   void save_slot(int slot, uint8_t* host) const;
   void load_slot(int slot, const uint8_t* host);
 
+  // The rows that the first `tokens` tokens of a page have written, of all owners as one block, for storage.
+  size_t page_bytes(int64_t tokens) const;
+  void save_page(int page, int64_t tokens, uint8_t* host) const;
+  void load_page(int page, int64_t tokens, const uint8_t* host);
+
  private:
   struct SlotPart {  // a pool indexed by slot
     uint8_t* base;
     size_t bytes;  // per slot
   };
+  struct PagePart {  // rows of one owner in a page
+    uint8_t* rows;
+    size_t bytes;
+  };
+  std::vector<PagePart> page_parts(int page, int64_t tokens) const;
 
   Context& context_;
   CacheLayout layout_;

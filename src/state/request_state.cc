@@ -25,6 +25,34 @@ Snapshot::Pages::~Pages() {
   for (const int32_t page : list) pools->release_page(page);
 }
 
+Snapshot::Snapshot(CachePools& pools, Stored stored, const Snapshot* shared)
+    : tokens_(std::move(stored.tokens)),
+      pages_(new Pages{&pools, {}}),
+      slot_(std::make_shared<std::vector<uint8_t>>(std::move(stored.slot))),
+      prompt_end_(stored.prompt_end),
+      floor_(stored.floor),
+      mode_(stored.mode) {
+  const int64_t page_tokens = pools.layout().page_tokens;
+  const auto pages = static_cast<int64_t>(stored.pages.size());
+  HADAL_CHECK(pages == (length() + page_tokens - 1) / page_tokens && slot_->size() == pools.slot_bytes());
+  int64_t common = 0;  // tokens
+  if (shared != nullptr) {
+    HADAL_CHECK(shared->pages_->pools == &pools);
+    common = std::mismatch(tokens_.begin(), tokens_.end(), shared->tokens_.begin(), shared->tokens_.end()).first -
+             tokens_.begin();
+  }
+  for (int64_t p = 0; p < pages; ++p) {
+    if ((p + 1) * page_tokens <= common) {
+      pages_->list.push_back(shared->pages_->list[static_cast<size_t>(p)]);
+      pools.retain_page(pages_->list.back());
+      continue;
+    }
+    pages_->list.push_back(pools.acquire_page());
+    pools.load_page(pages_->list.back(), std::min(page_tokens, length() - p * page_tokens),
+                    stored.pages[static_cast<size_t>(p)]);
+  }
+}
+
 RequestState::RequestState(CachePools& pools) : pools_(pools), slot_(pools.acquire_slot()) {}
 
 RequestState::~RequestState() {

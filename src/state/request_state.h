@@ -30,9 +30,24 @@ class Snapshot {
   int64_t length() const { return static_cast<int64_t>(tokens_.size()); }
   std::span<const int32_t> tokens() const { return tokens_; }
   int64_t floor() const { return floor_; }  // as RequestState::floor
+  int64_t prompt_end() const { return prompt_end_; }
+  PrefillMode mode() const { return mode_; }
   // Host memory, without the pages.
   size_t bytes() const { return slot_->size() + tokens_.size() * sizeof(int32_t); }
   std::span<const int32_t> pages() const { return pages_->list; }
+  std::shared_ptr<const std::vector<uint8_t>> slot() const { return slot_; }  // as CachePools::save_slot
+
+  // What a snapshot was stored as, apart from the pools.
+  struct Stored {
+    std::vector<int32_t> tokens;
+    int64_t prompt_end = 0, floor = 0;
+    PrefillMode mode = PrefillMode::full;
+    std::vector<uint8_t> slot;
+    std::vector<const uint8_t*> pages;  // as CachePools::save_page, one for each page that the tokens need
+  };
+  // Puts it into pages of these pools, which may be others than it came from. Full pages that `shared` (null: none) holds for
+  // the same tokens are shared with it. Throws out_of_memory when there are too few free ones, and changes nothing.
+  Snapshot(CachePools& pools, Stored stored, const Snapshot* shared);
 
  private:
   friend class RequestState;
