@@ -1,8 +1,11 @@
 // The command line as a user meets it: what works, and one message and exit status for each mistake.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -51,6 +54,59 @@ class Scratch {
  private:
   fs::path path_;
 };
+
+// Ctrl-C while the prompt runs: the status that a shell gives, and how far it came.
+TEST(CommandLine, InterruptedPromptsSaySo) {
+  const Scratch scratch;
+  const std::string ids = scratch / "ids.txt", err = scratch / "err.txt", model = golden_directory("v41-c").string();
+  {
+    std::ofstream list(ids);
+    for (int i = 0; i < 200000; ++i) list << i % 250 << ' ';
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
+    ::execl(HADAL_BINARY, HADAL_BINARY, "run", model.c_str(), "--ids-file", ids.c_str(), "--chunk", "16", "--threads",
+            "1", nullptr);
+    ::_exit(127);
+  }
+  const auto said = [&] {
+    std::ifstream file(err);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  int status = 0;
+  for (int i = 0; i < 2000 && ::waitpid(child, &status, WNOHANG) == 0; ++i) {
+    if (said().find("loaded in") != std::string::npos) ::kill(child, SIGINT);
+    ::usleep(30000);
+  }
+  ASSERT_TRUE(WIFEXITED(status)) << said();
+  EXPECT_EQ(WEXITSTATUS(status), 130) << said();
+  EXPECT_NE(said().find("hadal: interrupted after "), std::string::npos) << said();
+  EXPECT_NE(said().find(" of 200000 prompt tokens"), std::string::npos) << said();
+}
+
+// The second run of a prompt goes on from what the first left on disk, with the same answer.
+TEST(CommandLine, PrefixesOnDisk) {
+  const Scratch scratch;
+  const std::string cache = scratch / "cache";
+  const std::string command =
+      fmt::format("run {} --ids 1,2,3,4,5,6,7,8,9,10,11,12 -n 20 --ignore-eos --json --threads 1", golden("v41-c"));
+  const auto text = [](const Result& r, const std::string& member) {
+    EXPECT_EQ(r.status, 0) << r.err;
+    const json::value value = parse_json(r.out, "answer");
+    return json::serialize(value.at(member));
+  };
+  const Result alone = hadal(command);
+  for (const std::string cached : {"0", "11", "11"}) {
+    const Result r = hadal(fmt::format("{} --prefix-cache-dir '{}' --prefix-cache-disk-size 10M", command, cache));
+    EXPECT_EQ(text(r, "ids"), text(alone, "ids"));
+    EXPECT_EQ(text(r, "cached_tokens"), cached);
+  }
+  const Result wrong = hadal(fmt::format("{} --prefix-cache-dir '{}' --prefill bounded", command, cache));
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_NE(wrong.err.find("--prefill exact or full"), std::string::npos) << wrong.err;
+  EXPECT_EQ(hadal(fmt::format("{} --prefix-cache-dir /proc/nothing", command)).status, 4);
+}
 
 TEST(CommandLine, LogitsAreWhatTheModelSays) {
   const Scratch scratch;

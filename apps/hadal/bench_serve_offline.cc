@@ -5,19 +5,20 @@
 #include <cmath>
 #include <condition_variable>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <random>
-#include <sstream>
 #include <thread>
 
+#include "arrivals.h"
 #include "base/error.h"
 #include "base/progress.h"
-#include "bench.h"
+#include "bench_load.h"
 #include "checkpoint/json.h"
+#include "checkpoint/output_file.h"
 #include "engine/generation.h"
 #include "hadal/engine.h"
+#include "heat_map.h"
 #include "model_options.h"
 
 namespace hadal {
@@ -25,6 +26,7 @@ namespace {
 
 struct Arguments {
   ModelOptions model;
+  PrefixCacheDiskOptions disk;
   EngineOptions engine;
   std::string speculate = "off";
   int requests = 100;
@@ -35,12 +37,8 @@ struct Arguments {
   double spread = 0.5;
   double temperature = 1;
   uint64_t seed = 1;
+  std::string heat_map;
   bool no_prefix_cache = false, json = false;
-};
-
-struct Arrival {
-  double seconds = 0;
-  int prompt_tokens = 1, output_tokens = 1;
 };
 
 // What one request met, by its own clock.
@@ -63,46 +61,9 @@ std::vector<Arrival> draw(const Arguments& a, double rate) {
   for (int i = 0; i < a.requests; ++i) {
     if (i % a.burst == 0) now += gap(random);
     const int prompt = tokens(a.prompt_tokens);
-    arrivals.push_back({now, prompt, tokens(a.output_tokens)});
+    arrivals.push_back({now, prompt, tokens(a.output_tokens), {}});
   }
   return arrivals;
-}
-
-// Lines of "seconds prompt-tokens output-tokens"; # begins a comment.
-std::vector<Arrival> read_trace(const std::string& path) {
-  std::istringstream lines(read_text(path));
-  std::vector<Arrival> arrivals;
-  std::string line;
-  for (int number = 1; std::getline(lines, line); ++number) {
-    line.resize(std::min(line.size(), line.find('#')));
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    std::istringstream fields(line);
-    Arrival arrival;
-    std::string rest;
-    if (!(fields >> arrival.seconds >> arrival.prompt_tokens >> arrival.output_tokens) || fields >> rest ||
-        arrival.seconds < 0 || arrival.prompt_tokens < 1 || arrival.output_tokens < 1 ||
-        (!arrivals.empty() && arrival.seconds < arrivals.back().seconds))
-      fail(ErrorKind::invalid_argument,
-           "{}:{}: '{}', expected 'seconds prompt-tokens output-tokens', seconds ascending", path, number, line);
-    arrivals.push_back(arrival);
-  }
-  if (arrivals.empty()) fail(ErrorKind::invalid_argument, "{} holds no arrivals", path);
-  return arrivals;
-}
-
-struct Percentiles {
-  double mean = 0, p50 = 0, p90 = 0, p99 = 0, p999 = 0;
-};
-
-Percentiles percentiles(std::vector<double> values) {
-  if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
-  const auto at = [&](double q) {
-    return values[static_cast<size_t>(std::ceil(q * static_cast<double>(values.size()))) - 1];
-  };
-  double sum = 0;
-  for (const double v : values) sum += v;
-  return {sum / static_cast<double>(values.size()), at(0.5), at(0.9), at(0.99), at(0.999)};
 }
 
 json::object to_json(const Percentiles& p) {
@@ -135,29 +96,27 @@ struct Outcome {
   int64_t prompt_tokens = 0, output_tokens = 0;
   int failed = 0;
   std::string first_error;
-  Percentiles first_token, gap, queue, total;
-  double expected_queue = 0;
+  std::vector<double> first_token, gap, queue, total;  // seconds, of all requests
+  double expected_queue = 0;                           // mean
   int64_t most_reserved = 0;
   EngineStats stats;
+  MemoryPlan plan;
 };
 
 Outcome replay(const Arguments& a, const std::vector<Arrival>& arrivals, double rate) {
   Engine engine(a.engine);
-  std::mt19937_64 random(a.seed + 1);
+  // Other prompts at every rate, of which a cache on disk knows nothing from the rate before.
+  std::seed_seq seed{a.seed, static_cast<uint64_t>(rate * 1e6)};
+  std::mt19937_64 random(seed);
   std::uniform_int_distribution<int32_t> token(0, engine.vocab_size() - 1);
-  const auto tokens = [&](int n) {
-    std::vector<int32_t> ids(static_cast<size_t>(n));
-    for (int32_t& id : ids) id = token(random);
-    return ids;
-  };
-  const std::vector<int32_t> shared = tokens(a.shared_tokens);
+  std::vector<int32_t> shared(static_cast<size_t>(a.shared_tokens));
+  for (int32_t& id : shared) id = token(random);
   std::vector<Request> requests;
   for (const Arrival& arrival : arrivals) {
     Request& r = requests.emplace_back();
     r.prompt = shared;
-    const std::vector<int32_t> own = tokens(arrival.prompt_tokens);
-    r.prompt.insert(r.prompt.end(), own.begin(), own.end());
-    r.max_tokens = arrival.output_tokens;
+    for (const int32_t id : prompt_of(arrival, random())) r.prompt.push_back(id % engine.vocab_size());
+    r.max_tokens = arrival.max_tokens;
     r.ignore_eos = true;
     r.sampling.seed = random();
     r.sampling.temperature = a.temperature;
@@ -168,7 +127,7 @@ Outcome replay(const Arguments& a, const std::vector<Arrival>& arrivals, double 
   std::vector<Record> records(arrivals.size());
   size_t finished = 0;
   Outcome out;
-  Progress progress(rate > 0 ? fmt::format("{} requests/s", rate) : "trace", arrivals.size(), "requests");
+  Progress progress(rate > 0 ? fmt::format("{} requests/s", rate) : "arrivals", arrivals.size(), "requests");
   const double start = seconds_now();
   for (size_t i = 0; i < arrivals.size(); ++i) {
     std::this_thread::sleep_for(std::chrono::duration<double>(start + arrivals[i].seconds - seconds_now()));
@@ -210,26 +169,23 @@ Outcome replay(const Arguments& a, const std::vector<Arrival>& arrivals, double 
   out.rate = rate;
   out.seconds = seconds_now() - start;
   out.stats = engine.stats();
-  std::vector<double> first, gaps, queue, total, service;
+  out.plan = engine.memory_plan();
+  std::vector<double> service;
   for (const Record& r : records) {
     if (!r.error.empty()) {
       if (out.failed++ == 0) out.first_error = r.error;
       continue;
     }
-    first.push_back(r.usage.first_token_seconds);
-    gaps.insert(gaps.end(), r.gaps.begin(), r.gaps.end());
-    queue.push_back(r.usage.queue_seconds);
-    total.push_back(r.usage.total_seconds);
+    out.first_token.push_back(r.usage.first_token_seconds);
+    out.gap.insert(out.gap.end(), r.gaps.begin(), r.gaps.end());
+    out.queue.push_back(r.usage.queue_seconds);
+    out.total.push_back(r.usage.total_seconds);
     service.push_back(r.usage.total_seconds - r.usage.queue_seconds);
     out.prompt_tokens += r.usage.prompt_tokens;
     out.output_tokens += r.usage.generated_tokens;
   }
   const double offered = static_cast<double>(arrivals.size()) / std::max(1e-9, arrivals.back().seconds);
   if (!service.empty()) out.expected_queue = expected_wait(offered, a.engine.max_requests, service);
-  out.first_token = percentiles(std::move(first));
-  out.gap = percentiles(std::move(gaps));
-  out.queue = percentiles(std::move(queue));
-  out.total = percentiles(std::move(total));
   return out;
 }
 
@@ -247,19 +203,23 @@ int64_t peak_memory() {
 void print(const Outcome& o) {
   const EngineStats& s = o.stats;
   fmt::print("\n{}: {:.1f} s, {} prompt and {} output tokens, {:.1f} output tokens/s\n",
-             o.rate > 0 ? fmt::format("{} requests/s", o.rate) : "trace", o.seconds, o.prompt_tokens, o.output_tokens,
-             static_cast<double>(o.output_tokens) / o.seconds);
+             o.rate > 0 ? fmt::format("{} requests/s", o.rate) : "arrivals", o.seconds, o.prompt_tokens,
+             o.output_tokens, static_cast<double>(o.output_tokens) / o.seconds);
   if (o.failed > 0) fmt::print("{} requests failed; the first: {}\n", o.failed, o.first_error);
   fmt::print("milliseconds        mean       p50       p90       p99     p99.9\n");
-  for (const auto& [name, p] : {std::pair{"first token", &o.first_token},
-                                {"between tokens", &o.gap},
-                                {"in the queue", &o.queue},
-                                {"whole request", &o.total}})
-    fmt::print("{:14}{:10.2f}{:10.2f}{:10.2f}{:10.2f}{:10.2f}\n", name, p->mean * 1e3, p->p50 * 1e3, p->p90 * 1e3,
-               p->p99 * 1e3, p->p999 * 1e3);
+  for (const auto& [name, p] : {std::pair{"first token", percentiles(o.first_token)},
+                                {"between tokens", percentiles(o.gap)},
+                                {"in the queue", percentiles(o.queue)},
+                                {"whole request", percentiles(o.total)}})
+    fmt::print("{:14}{:10.2f}{:10.2f}{:10.2f}{:10.2f}{:10.2f}\n", name, p.mean * 1e3, p.p50 * 1e3, p.p90 * 1e3,
+               p.p99 * 1e3, p.p999 * 1e3);
   fmt::print("expected in the queue (M/G/c): {:.2f} ms\n", o.expected_queue * 1e3);
   fmt::print("prefix cache: {} of {} prompts, {:.1f}% of their tokens, {} evictions; preemptions: {}\n", s.prefix_hits,
              s.prefix_queries, 100 * share(s.prefix_hit_tokens, s.prefix_query_tokens), s.evictions, s.preemptions);
+  if (s.disk.entries > 0)
+    fmt::print("on disk: {} prompts, {} tokens read; {} states written, {} dropped, {} failed; {} files, {:.1f} MB\n",
+               s.disk.hits, s.disk.hit_tokens, s.disk.written, s.disk.dropped, s.disk.failed, s.disk.entries,
+               static_cast<double>(s.disk.bytes) / 1e6);
   if (!s.drafted.empty() && s.drafted[0] > 0) {
     fmt::print("drafts right, by position:");
     for (size_t i = 0; i < s.drafted.size() && s.drafted[i] > 0; ++i)
@@ -268,8 +228,9 @@ void print(const Outcome& o) {
   }
   fmt::print(
       "{} steps; outside of the model {:.2f}% of their time; cache reserved at most {} of {} tokens; peak memory "
-      "{:.1f} MB\n",
-      s.steps, 100 * overhead(s), o.most_reserved, s.cache_tokens, static_cast<double>(peak_memory()) / 1e6);
+      "{:.1f} MB, planned: {}\n",
+      s.steps, 100 * overhead(s), o.most_reserved, s.cache_tokens, static_cast<double>(peak_memory()) / 1e6,
+      to_string(o.plan));
 }
 
 json::object to_json(const Outcome& o) {
@@ -283,16 +244,24 @@ json::object to_json(const Outcome& o) {
           {"prompt_tokens", o.prompt_tokens},
           {"output_tokens", o.output_tokens},
           {"output_tokens_per_second", static_cast<double>(o.output_tokens) / o.seconds},
-          {"first_token_seconds", to_json(o.first_token)},
-          {"inter_token_seconds", to_json(o.gap)},
-          {"queue_seconds", to_json(o.queue)},
+          {"first_token_seconds", to_json(percentiles(o.first_token))},
+          {"inter_token_seconds", to_json(percentiles(o.gap))},
+          {"queue_seconds", to_json(percentiles(o.queue))},
           {"expected_queue_seconds",
            std::isfinite(o.expected_queue) ? json::value(o.expected_queue) : json::value(nullptr)},
-          {"request_seconds", to_json(o.total)},
+          {"request_seconds", to_json(percentiles(o.total))},
           {"prefix_queries", s.prefix_queries},
           {"prefix_hits", s.prefix_hits},
           {"prefix_query_tokens", s.prefix_query_tokens},
           {"prefix_hit_tokens", s.prefix_hit_tokens},
+          {"disk", json::object{{"hits", s.disk.hits},
+                                {"hit_tokens", s.disk.hit_tokens},
+                                {"written", s.disk.written},
+                                {"dropped", s.disk.dropped},
+                                {"failed", s.disk.failed},
+                                {"damaged", s.disk.damaged},
+                                {"files", s.disk.entries},
+                                {"bytes", s.disk.bytes}}},
           {"evictions", s.evictions},
           {"preemptions", s.preemptions},
           {"drafts", acceptance},
@@ -302,17 +271,50 @@ json::object to_json(const Outcome& o) {
           {"overhead", overhead(s)},
           {"most_reserved_cache_tokens", o.most_reserved},
           {"cache_tokens", s.cache_tokens},
-          {"peak_memory_bytes", peak_memory()}};
+          {"peak_memory_bytes", peak_memory()},
+          {"planned_bytes", o.plan.cache + o.plan.windows + o.plan.snapshots}};
+}
+
+void write_heat_map(const Arguments& a, const std::vector<Outcome>& outcomes) {
+  std::vector<HeatMap> maps;
+  const auto add = [&](const char* title, std::vector<double> Outcome::*member, bool expected) {
+    HeatMap& map = maps.emplace_back();
+    map.title = title;
+    for (const Outcome& o : outcomes) {
+      HeatMapColumn& column = map.columns.emplace_back();
+      column.name = fmt::format("{}", o.rate);
+      for (const double v : o.*member) column.values.push_back(1e3 * v);
+      if (expected) column.expected = 1e3 * o.expected_queue;
+    }
+  };
+  add("Time to the first token", &Outcome::first_token, false);
+  add("Time between tokens", &Outcome::gap, false);
+  add("Time of the whole request", &Outcome::total, false);
+  add("Time in the queue", &Outcome::queue, true);
+  const std::string svg =
+      heat_maps_svg(fmt::format("{}: {} requests each, up to {} at once, prompts of {} tokens, answers of {}",
+                                a.engine.model.filename().string(), a.requests, a.engine.max_requests, a.prompt_tokens,
+                                a.output_tokens),
+                    "Requests a second", maps);
+  OutputFile file(a.heat_map);
+  file.write(std::as_bytes(std::span(svg)));
+  file.commit();
 }
 
 void run(Arguments a) {
   a.model.give(a.engine);
+  a.disk.give(a.engine);
   a.engine.prefix_cache = !a.no_prefix_cache;
   a.engine.max_waiting = 1 << 20;
   a.engine.speculate = parse_speculate(a.speculate);
   std::vector<Outcome> outcomes;
   if (!a.trace.empty()) {
-    outcomes.push_back(replay(a, read_trace(a.trace), 0));
+    std::vector<Arrival> arrivals = read_arrivals(a.trace);
+    for (Arrival& arrival : arrivals) {
+      if (arrival.prompt_tokens == 0) arrival.prompt_tokens = a.prompt_tokens;
+      if (arrival.max_tokens == 0) arrival.max_tokens = a.output_tokens;
+    }
+    outcomes.push_back(replay(a, arrivals, 0));
   } else {
     for (const double rate : a.rates) {
       if (!(rate > 0 && rate <= 1e6))
@@ -320,6 +322,7 @@ void run(Arguments a) {
       outcomes.push_back(replay(a, draw(a, rate), rate));
     }
   }
+  if (!a.heat_map.empty()) write_heat_map(a, outcomes);
   if (!a.json) {
     for (const Outcome& o : outcomes) print(o);
     return;
@@ -343,8 +346,7 @@ void add_bench_serve_offline(CLI::App& bench) {
   c->add_option("--burst", a->burst, "So many arrive at once, at the same rate overall")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
-  c->add_option("--trace", a->trace,
-                "File of arrivals instead: lines of 'seconds prompt-tokens output-tokens'; - for standard input");
+  c->add_option("--arrivals", a->trace, "File of arrivals instead, a JSON object in each line (docs/command-line.md)");
   c->add_option("--prompt-tokens", a->prompt_tokens, "Median length of the prompts")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
@@ -368,7 +370,12 @@ void add_bench_serve_offline(CLI::App& bench) {
       ->capture_default_str();
   c->add_option("--speculate", a->speculate, "Drafts that a step verifies: off, auto or a number")
       ->capture_default_str();
+  a->disk.add_to(*c);
   c->add_flag("--no-prefix-cache", a->no_prefix_cache, "Run every prompt from its start");
+  c->add_option(
+      "--heat-map", a->heat_map,
+      "Write an SVG: how latencies are spread at each --rate, with medians and 99th percentiles, and the time in "
+      "the queue beside what queueing theory expects");
   c->add_flag("--json", a->json, "Print JSON");
   c->callback([a] { run(*a); });
 }

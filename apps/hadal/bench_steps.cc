@@ -227,15 +227,21 @@ void StepBench::measure_roof() {
     roof_ = h200_roof();
     return;
   }
+  roof_ = cpu_roof(5);
+}
+
+deepseek_v41::Roof StepBench::cpu_roof(int repeats) {
   CpuContext& cpu = cpu_context(*context_);
   const bool pairs = options_.numerics != "fp32" && has_multiply(cpu.isa(), cpu::Multiply::bf16);
-  const TouchedMemory memory(size_t{256} << 20);
-  for (int i = 0; i < 5; ++i) {
-    roof_.flops_per_second =
-        std::max(roof_.flops_per_second,
+  static const TouchedMemory memory(size_t{256} << 20);
+  deepseek_v41::Roof roof;
+  for (int i = 0; i < repeats; ++i) {
+    roof.flops_per_second =
+        std::max(roof.flops_per_second,
                  cpu::multiply_rate(cpu.pool(), cpu.isa(), pairs ? cpu::Multiply::bf16 : cpu::Multiply::fp32));
-    roof_.bytes_per_second = std::max(roof_.bytes_per_second, cpu::read_rate(cpu.pool(), memory.bytes(), cpu.isa()));
+    roof.bytes_per_second = std::max(roof.bytes_per_second, cpu::read_rate(cpu.pool(), memory.bytes(), cpu.isa()));
   }
+  return roof;
 }
 
 std::unique_ptr<CachePools> StepBench::make_pools(int slots, int pages) {
@@ -305,7 +311,14 @@ StepTimes StepBench::measure(std::span<const SegmentRequest> requests, const std
     return seconds;
   };
   for (int i = 0; i < o.warm_up; ++i) step(false);
-  for (int i = 0; i < o.steps; ++i) times.steps.push_back(step(false));
+  for (int i = 0; i < o.steps; ++i) {
+    if (backend_ != Backend::cuda) roof_ = cpu_roof(1);
+    watch_->begin_step(nullptr);
+    times.steps.push_back(run_step(requests, propose, &times));
+    settle();
+    if (backend_ != Backend::cuda) times.shares.push_back(floor_of(times) / times.steps.back());
+  }
+  if (backend_ != Backend::cuda) measure_roof();
 
   // Marks around every operator cost a little, so that these steps do not count above.
   std::array<std::vector<double>, kStages + 1> profiled;
@@ -319,6 +332,12 @@ StepTimes StepBench::measure(std::span<const SegmentRequest> requests, const std
   for (size_t s = 0; s < kStages; ++s) times.stages[s].seconds = median_of(profiled[s]);
   times.gaps = median_of(profiled[kStages]);
   return times;
+}
+
+double StepBench::floor_of(const StepTimes& times) const {
+  double sum = 0;
+  for (const StepTimes::StageTime& stage : times.stages) sum += stage.cost.seconds;
+  return sum;
 }
 
 std::string StepBench::describe() const {
@@ -362,13 +381,20 @@ json::object StepBench::result(const StepTimes& t) const {
                {"median", 1e3 * t.median()}, {"min", 1e3 * *least}, {"max", 1e3 * *most}, {"steps", t.steps.size()}}},
           {"roof",
            json::object{{"flops_per_second", roof_.flops_per_second}, {"bytes_per_second", roof_.bytes_per_second}}},
+          {"share_of_paired_roof", t.shares.empty() ? json::value(nullptr) : json::value(median_of(t.shares))},
           {"stages", stages}};
 }
 
 void StepBench::print(const StepTimes& t) const {
   const auto [least, most] = std::minmax_element(t.steps.begin(), t.steps.end());
-  fmt::print("  {:.2f} ms a step (median of {}, {:.2f} to {:.2f}), {:.1f} tokens/s\n\n", 1e3 * t.median(),
-             t.steps.size(), 1e3 * *least, 1e3 * *most, static_cast<double>(t.tokens) / t.median());
+  fmt::print("  {:.2f} ms a step (median of {}, {:.2f} to {:.2f}), {:.1f} tokens/s\n", 1e3 * t.median(), t.steps.size(),
+             1e3 * *least, 1e3 * *most, static_cast<double>(t.tokens) / t.median());
+  if (!t.shares.empty()) {
+    const auto [low, high] = std::minmax_element(t.shares.begin(), t.shares.end());
+    fmt::print("  {:.0f}% of the roof measured before each step (median; {:.0f}% to {:.0f}%)\n",
+               100 * median_of(t.shares), 100 * *low, 100 * *high);
+  }
+  fmt::print("\n");
   fmt::print("  {:<20} {:>10} {:>10} {:>7}\n", "stage", "ms", "floor ms", "share");
   double sum = 0, floor = 0;
   for (size_t s = 0; s < kStages; ++s) {

@@ -36,7 +36,10 @@ struct StepBenchOptions {
 // What a step did, in seconds.
 struct StepTimes {
   std::vector<double> steps;  // each from its tokens on the host to the committed state
-  int64_t tokens = 0;         // of one step
+  // Of a CPU, whose memory's rate drifts: for each step the share of its time that the floor takes by a roof measured just
+  // before it.
+  std::vector<double> shares;
+  int64_t tokens = 0;  // of one step
   struct StageTime {
     double seconds = 0;  // median over the profiled steps
     deepseek_v41::StageCost cost;
@@ -81,7 +84,9 @@ class StepBench {
 
   void load();
   void measure_roof();
+  deepseek_v41::Roof cpu_roof(int repeats);  // the best of so many
   double run_step(std::span<const SegmentRequest> requests, const std::function<void()>& propose, StepTimes* times);
+  double floor_of(const StepTimes& times) const;
 
   StepBenchOptions options_;
   Backend backend_;

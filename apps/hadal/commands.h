@@ -3,7 +3,14 @@
 
 #include <CLI/CLI.hpp>
 
+#include <string>
+
 namespace hadal {
+
+// The user pressed Ctrl-C, and the command has ended in good order: exit status 130, as a shell has it.
+struct Interrupted {
+  std::string message;
+};
 
 void add_bench(CLI::App& app);
 void add_chat(CLI::App& app);

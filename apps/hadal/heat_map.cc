@@ -38,6 +38,8 @@ void write_map(const HeatMap& map, const std::string& x_label, double left, std:
       least = std::min(least, std::max(v, 1e-3));
       most = std::max(most, std::max(v, 1e-3));
     }
+  for (const HeatMapColumn& c : map.columns)
+    if (c.expected && std::isfinite(*c.expected)) most = std::max(most, *c.expected);
   const double width = kColumn * static_cast<double>(map.columns.size()), height = kRow * kRows;
   fmt::format_to(at, "<text x='{}' y='{}' font-weight='bold'>{}</text>\n", left, kTop - 14, escaped(map.title));
   if (most == 0) {
@@ -49,7 +51,7 @@ void write_map(const HeatMap& map, const std::string& x_label, double left, std:
   const auto y_of = [&](double ms) {
     return kTop + height * (1 - std::log(std::max(ms, least) / least) / (step * kRows));
   };
-  std::string middle, tail;
+  std::string middle, tail, means;
   for (size_t i = 0; i < map.columns.size(); ++i) {
     const HeatMapColumn& c = map.columns[i];
     const double x = left + kColumn * static_cast<double>(i);
@@ -70,6 +72,17 @@ void write_map(const HeatMap& map, const std::string& x_label, double left, std:
                    kTop + height + 18, escaped(c.name));
     if (c.values.empty()) continue;
     const Percentiles p = percentiles(c.values);
+    if (c.expected) {
+      const double y = std::isfinite(*c.expected) ? y_of(*c.expected) : kTop;
+      fmt::format_to(
+          std::back_inserter(means),
+          "<circle cx='{0:.1f}' cy='{1:.1f}' r='5' fill='none' stroke='#15803d' stroke-width='2'><title>expected "
+          "mean: {2}</title></circle>\n<circle cx='{0:.1f}' cy='{3:.1f}' r='4' fill='#15803d'><title>mean: "
+          "{4}</title></circle>\n<text x='{0:.1f}' y='{5:.1f}' text-anchor='middle' fill='#15803d' "
+          "font-size='10'>{4} / {2}</text>\n",
+          x + kColumn / 2, y, std::isfinite(*c.expected) ? milliseconds(*c.expected) : "no end", y_of(p.mean),
+          milliseconds(p.mean), kTop + height + 56 + 12 * static_cast<double>(i % 2));
+    }
     fmt::format_to(std::back_inserter(middle), "{:.1f},{:.1f} ", x + kColumn / 2, y_of(p.p50));
     fmt::format_to(std::back_inserter(tail), "{:.1f},{:.1f} ", x + kColumn / 2, y_of(p.p99));
   }
@@ -78,8 +91,8 @@ void write_map(const HeatMap& map, const std::string& x_label, double left, std:
                    kTop + height - kRow * r + 4, milliseconds(least * std::exp(step * r)));
   for (const auto& [points, dash] : {std::pair{&middle, ""}, {&tail, " stroke-dasharray='5 4'"}})
     fmt::format_to(at, "<polyline points='{}' fill='none' stroke='#c2410c' stroke-width='2'{}/>\n", *points, dash);
-  fmt::format_to(at, "<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>\n", left + width / 2,
-                 kTop + height + 38, escaped(x_label));
+  fmt::format_to(at, "<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>\n{}", left + width / 2,
+                 kTop + height + 38, escaped(x_label), means);
 }
 
 }  // namespace
@@ -91,13 +104,13 @@ std::string heat_maps_svg(const std::string& title, const std::string& x, const 
     write_map(map, x, left, inside);
     left += std::max(200.0, kColumn * static_cast<double>(map.columns.size())) + kGap + kLeft;
   }
-  const double width = left - kLeft, height = kTop + kRow * kRows + 76;
+  const double width = left - kLeft, height = kTop + kRow * kRows + 100;
   return fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' width='{0:.0f}' height='{1:.0f}' viewBox='0 0 {0:.0f} {1:.0f}' "
       "font-family='sans-serif' font-size='12' fill='#111'>\n<rect width='100%' height='100%' fill='white' />\n"
       "<text x='{2}' y='26' font-size='15' font-weight='bold'>{3}</text>\n{4}"
       "<text x='{2}' y='{5:.0f}' fill='#444'>Darker: a larger share of the column. Line: median; dashed: 99th "
-      "percentile.</text>\n</svg>\n",
+      "percentile. Dot and ring: mean, and what theory expects of it.</text>\n</svg>\n",
       width, height, kLeft, escaped(title), inside, height - 14);
 }
 

@@ -1,6 +1,7 @@
 // A picture of how latencies are spread over the points of a load, as SVG.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,8 @@ namespace hadal {
 struct HeatMapColumn {
   std::string name;            // "8"
   std::vector<double> values;  // milliseconds
+  // What theory says of their mean, milliseconds or infinite: drawn as a ring, and the mean itself as a dot beside it.
+  std::optional<double> expected = {};
 };
 struct HeatMap {
   std::string title;  // "Time to the first token"

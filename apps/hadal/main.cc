@@ -90,6 +90,9 @@ int main(int argc, char** argv) {
     return hadal::run(argc, argv);
   } catch (const hadal::Error& error) {
     return hadal::report(hadal::exit_status(error.kind()), error.what());
+  } catch (const hadal::Interrupted& interrupted) {
+    std::fprintf(stderr, "hadal: %s\n", interrupted.message.c_str());
+    return 130;
   } catch (const std::bad_alloc&) {
     return hadal::report(hadal::exit_status(hadal::ErrorKind::out_of_memory), "out of memory");
   } catch (const std::exception& error) { return hadal::report(1, error.what()); }

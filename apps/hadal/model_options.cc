@@ -45,6 +45,22 @@ void ModelOptions::give(EngineOptions& engine) const {
   engine.cuda_graphs = cuda_graphs == "on";
 }
 
+void PrefixCacheDiskOptions::add_to(CLI::App& command) {
+  CLI::Option* dir = command.add_option("--prefix-cache-dir", directory,
+                                        "Folder where prefixes of prompts outlive the process (docs/prefix-cache.md)");
+  command
+      .add_option("--prefix-cache-disk-size", bytes,
+                  "Bytes that the folder may hold, as in 500M or 64G; the longest unused entries go first")
+      ->transform(CLI::AsSizeValue(false))
+      ->needs(dir)
+      ->default_str("16G");
+}
+
+void PrefixCacheDiskOptions::give(EngineOptions& engine) const {
+  engine.prefix_cache_dir = directory;
+  engine.prefix_cache_disk_bytes = limit();
+}
+
 void add_cuda_graphs_option(CLI::App& command, std::string& value) {
   command
       .add_option("--cuda-graphs", value,

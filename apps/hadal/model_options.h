@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -27,6 +28,16 @@ struct ModelOptions {
   // `required`: the command has no use for the embedded model.
   void add_to(CLI::App& command, bool required);
   void give(EngineOptions& engine) const;
+};
+
+// A prefix cache that outlives the process.
+struct PrefixCacheDiskOptions {
+  std::string directory;
+  uint64_t bytes = uint64_t{16} << 30;
+
+  void add_to(CLI::App& command);
+  void give(EngineOptions& engine) const;
+  int64_t limit() const { return static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX)); }
 };
 
 void add_cuda_graphs_option(CLI::App& command, std::string& value);

@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "commands.h"
+#include "engine/cache_identity.h"
+#include "engine/disk_cache.h"
 #include "engine/generation.h"
 #include "model_options.h"
 #include "text/detokenizer.h"
@@ -24,6 +26,7 @@ namespace {
 struct RunOptions {
   ModelOptions model;
   PrefillOptions prefill;
+  PrefixCacheDiskOptions disk;
   SamplingOptions sampling;
   std::string prompt, prompt_file, ids, ids_file, system;
   std::string speculate = "auto";
@@ -167,6 +170,26 @@ void print_drafts(const Generation::Stats& stats, int64_t tokens) {
              static_cast<double>(tokens - 1) / static_cast<double>(stats.steps), shares);
 }
 
+// Appends the prompt, from the longest prefix that the disk has; keeps the state in front of its last token there. Returns
+// the logits of that token, and how many tokens came from the disk.
+std::pair<std::vector<float>, int64_t> prefill(SingleRequest& request, const std::vector<int32_t>& ids,
+                                               SingleRequest::PromptOptions options, DiskCache* disk) {
+  if (disk == nullptr || ids.size() < 2) return {request.prefill(ids, options), 0};
+  const auto before = std::span(ids).first(ids.size() - 1);
+  if (const auto found = disk->restore(before, [](int64_t, int64_t) { return true; })) request.state().restore(*found);
+  const int64_t cached = request.state().length();
+  if (cached < std::ssize(before)) {
+    if (options.progress) options.progress(cached);
+    options.progress = [cached, all = options.progress](int64_t done) { all(cached + done); };
+    options.logits = LogitsWanted::none;
+    request.prefill(before.subspan(static_cast<size_t>(cached)), options);
+    disk->store(request.state().snapshot());
+  }
+  options.logits = LogitsWanted::last;
+  options.progress = nullptr;
+  return {request.prefill(std::span(ids).last(1), options), cached};
+}
+
 void run(const RunOptions& o) {
   validate(o.sampling);
   const int given = !o.prompt.empty() + !o.prompt_file.empty() + !o.ids.empty() + !o.ids_file.empty();
@@ -193,6 +216,7 @@ void run(const RunOptions& o) {
     ids = render(o, *tokenizer, o.prompt_file.empty() ? o.prompt : read_text(o.prompt_file), start);
   }
   const double load_seconds = seconds_since(load_start);
+  std::signal(SIGINT, [](int) { interrupted = 1; });
   const SingleRequest::PromptOptions prompt_options = o.prefill.prompt();
   fmt::print(stderr, "hadal: {}, prefill {}, temperature {}, seed {}, {} prompt tokens, loaded in {:.2f} s\n",
              loaded.describe(), to_string(prompt_options.mode), o.sampling.temperature, o.sampling.seed, ids.size(),
@@ -204,17 +228,25 @@ void run(const RunOptions& o) {
   const V41Config& config = loaded.model->config();
   const int64_t capacity = std::min(static_cast<int64_t>(ids.size()) + o.max_tokens, config.max_position_embeddings);
   SingleRequest request(*loaded.model, capacity);
+  std::optional<DiskCache> disk;
+  if (!o.disk.directory.empty()) {
+    if (prompt_options.mode == PrefillMode::bounded)
+      fail(ErrorKind::invalid_argument, "--prefix-cache-dir needs --prefill exact or full, got bounded");
+    CachePools& pools = request.state().pools();
+    disk.emplace(
+        pools, o.disk.directory,
+        cache_identity(loaded.checkpoint, loaded.backend, *loaded.context, pools.layout(), prompt_options.mode),
+        o.disk.limit(), [] {});
+  }
   Writer writer(o, tokenizer ? &*tokenizer : nullptr, start);
-  std::signal(SIGINT, [](int) { interrupted = 1; });
-
   const Clock::time_point prefill_start = Clock::now();
   Progress progress("prefill", ids.size(), "tokens");
   SingleRequest::PromptOptions prompt = prompt_options;
   prompt.progress = [&, before = int64_t{0}](int64_t done) mutable {
     progress.advance(static_cast<uint64_t>(done - std::exchange(before, done)));
-    if (interrupted != 0) fail(ErrorKind::invalid_argument, "interrupted after {} prompt tokens", done);
+    if (interrupted != 0) throw Interrupted{fmt::format("interrupted after {} of {} prompt tokens", done, ids.size())};
   };
-  std::vector<float> logits = request.prefill(ids, prompt);
+  auto [logits, cached] = prefill(request, ids, prompt, disk ? &*disk : nullptr);
   progress.finish();
   const double prefill_seconds = seconds_since(prefill_start);
 
@@ -233,6 +265,7 @@ void run(const RunOptions& o) {
     if (interrupted != 0 && finish == nullptr) finish = "interrupted";
   }
   writer.finish();
+  if (disk && request.state().length() > std::ssize(ids)) disk->store(request.state().snapshot());
   const double decode_seconds = seconds_since(decode_start);
   const size_t made = writer.ids().size();
   if (o.json) {
@@ -243,15 +276,18 @@ void run(const RunOptions& o) {
     text::append_json_string(writer.reasoning(), reasoning);
     fmt::print(
         "{{\"text\":{},\"reasoning\":{},\"ids\":[{}],\"finish_reason\":\"{}\",\"prompt_tokens\":{},"
-        "\"completion_tokens\":{},\"load_s\":{:.4f},\"prefill_s\":{:.4f},\"decode_s\":{:.4f},\"decode_steps\":{},"
+        "\"cached_tokens\":{},\"completion_tokens\":{},\"load_s\":{:.4f},\"prefill_s\":{:.4f},\"decode_s\":{:.4f},"
+        "\"decode_steps\":{},"
         "\"drafted\":[{}],\"accepted\":[{}]}}\n",
-        answer_text, reasoning, list, finish, ids.size(), made, load_seconds, prefill_seconds, decode_seconds,
+        answer_text, reasoning, list, finish, ids.size(), cached, made, load_seconds, prefill_seconds, decode_seconds,
         answer.stats().steps, fmt::join(answer.stats().drafted, ","), fmt::join(answer.stats().accepted, ","));
   }
+  if (cached > 0) fmt::print(stderr, "hadal: {} of {} prompt tokens came from the disk\n", cached, ids.size());
   fmt::print(stderr, "hadal: first token after {:.3f} s ({:.1f} prompt tokens/s), {} tokens at {:.1f} tokens/s, {}\n",
              prefill_seconds, static_cast<double>(ids.size()) / prefill_seconds, made,
              decode_seconds > 0 ? static_cast<double>(made) / decode_seconds : 0.0, finish);
   print_drafts(answer.stats(), static_cast<int64_t>(made));
+  if (interrupted != 0) throw Interrupted{fmt::format("interrupted after {} tokens of the answer", made)};
 }
 
 }  // namespace
@@ -289,6 +325,7 @@ void add_run(CLI::App& app) {
       ->capture_default_str();
   c->add_flag("--json", o->json, "Print one JSON object at the end instead of streaming");
   o->prefill.add_to(*c);
+  o->disk.add_to(*c);
   c->callback([o] { run(*o); });
 }
 

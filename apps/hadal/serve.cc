@@ -21,6 +21,7 @@ namespace {
 
 struct ServeOptions {
   ModelOptions model;
+  PrefixCacheDiskOptions disk;
   serve::ServerOptions server;
   std::vector<std::string> keys;
   std::string key_file;
@@ -81,6 +82,7 @@ void run(ServeOptions& o) {
   log::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l: %v");
   serve::ServerOptions& s = o.server;
   o.model.give(s.engine);
+  o.disk.give(s.engine);
   s.engine.speculate = parse_speculate(o.speculate);
   s.engine.prefix_cache = !o.no_prefix_cache;
   if (!std::filesystem::exists(s.engine.model / "config.json"))
@@ -208,6 +210,7 @@ void add_serve(CLI::App& app) {
                 "Memory of the host for snapshots of prefixes; their pages are part of --cache-tokens")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
       ->capture_default_str();
+  o->disk.add_to(*c);
   c->add_option("--batch-window-ms", s.engine.batch_window_ms,
                 "An idle engine waits so long for company before it starts; requests of high priority do not wait")
       ->check(CLI::Range(0.0, 10000.0))
