@@ -15,7 +15,7 @@ class CostOfRelease : public testing::Test {
       : config_(V41Config::load(source_directory() / "configs" / "v41-flash.json")), context_(Numerics::bf16, 1) {}
 
   // The stages of a step in which each request, at `length` tokens, runs `tokens` more.
-  auto cost(int requests, int64_t length, int tokens, PrefillMode mode) {
+  auto cost(int requests, int64_t length, int tokens, PrefillMode mode, bool products8 = false) {
     CacheLayout layout;
     layout.layers = config_.layers();
     layout.window = config_.sliding_window;
@@ -36,7 +36,7 @@ class CostOfRelease : public testing::Test {
     }
     context_.reset_step();
     const StepPlan plan(context_, {config_.layers(), config_.sliding_window, config_.first_decoder_layer()}, segments);
-    return deepseek_v41::step_cost(config_, plan, {96, 2}, {790e12, 4.3e12});
+    return deepseek_v41::step_cost(config_, plan, {96, 2, products8}, {790e12, 4.3e12, 1450e12});
   }
   static const deepseek_v41::StageCost& of(const std::array<deepseek_v41::StageCost, deepseek_v41::kStages>& stages,
                                            Stage s) {
@@ -58,6 +58,18 @@ TEST_F(CostOfRelease, Prefill) {
   // 106,070 of 163,840 rows, a layer each.
   const auto exact = cost(1, 126976, 4096, PrefillMode::exact);
   EXPECT_NEAR(of(exact, Stage::router).sum.flops / of(full, Stage::router).sum.flops, 106070.0 / 163840, 0.02);
+}
+
+// In `fp8` numerics a GPU's linears with quantised weights have the 8-bit rate, and nothing else changes.
+TEST_F(CostOfRelease, ProductsOfEightBits) {
+  const auto wide = cost(1, 126976, 4096, PrefillMode::full), narrow = cost(1, 126976, 4096, PrefillMode::full, true);
+  for (const Stage s : {Stage::dense, Stage::experts}) {
+    EXPECT_EQ(of(narrow, s).sum.flops8, of(wide, s).sum.flops);
+    EXPECT_EQ(of(narrow, s).sum.bytes, of(wide, s).sum.bytes);
+    EXPECT_NEAR(of(narrow, s).seconds, of(wide, s).sum.flops / 1450e12, 1e-4);
+  }
+  for (const Stage s : {Stage::sparse_attention, Stage::router, Stage::head})
+    EXPECT_EQ(of(narrow, s).seconds, of(wide, s).seconds);
 }
 
 // Bytes of a decode step: 18.8 MB an expert, of which 6, 83.8 and 96 of 96 are used.

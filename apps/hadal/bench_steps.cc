@@ -183,6 +183,7 @@ StepBench::StepBench(const StepBenchOptions& options) : options_(options), watch
   backend_ = parse_backend(o.device);
   load();
   cost_.activation_bytes = static_cast<double>(size_of(context_->activation_type()));
+  cost_.products8 = backend_ == Backend::cuda && context_->numerics() == Numerics::fp8;
   measure_roof();
 }
 
@@ -359,7 +360,7 @@ json::object StepBench::result(const StepTimes& t) const {
         json::object{{"ms", 1e3 * stage.seconds},
                      {"floor_ms", 1e3 * stage.cost.seconds},
                      {"share", stage.seconds > 0 ? stage.cost.seconds / stage.seconds : 0},
-                     {"flops", stage.cost.sum.flops},
+                     {"flops", stage.cost.sum.flops + stage.cost.sum.flops8},
                      {"bytes", stage.cost.sum.bytes}};
   }
   stages["gaps"] = json::object{{"ms", 1e3 * t.gaps}};

@@ -39,8 +39,14 @@ class Counter {
   void add(Stage stage, const Cost& cost) {
     StageCost& s = stages_[static_cast<size_t>(stage)];
     s.sum.flops += cost.flops;
+    s.sum.flops8 += cost.flops8;
     s.sum.bytes += cost.bytes;
     s.seconds += roof_.seconds(cost);
+  }
+
+  // Of linears with FP8 or MXFP4 weights.
+  Cost quantised(double flops, double bytes) const {
+    return options_.products8 ? Cost{0, bytes, flops} : Cost{flops, bytes};
   }
 
   void layer(int l) {
@@ -72,22 +78,24 @@ class Counter {
     const double columns = c_.engram_columns(), dim = c_.engram_head_dim, copies = c_.hc_mult;
     add(Stage::engram, {0, rows * columns * (dim * (1 + 1.0 / 32) + dim * a_)});
     const double weights = (copies + 1) * d_ * columns * dim;
-    add(Stage::engram, {2 * rows * weights, weight_bytes(WeightFormat::fp8_block32, weights) +
-                                                rows * a_ * (columns * dim + 2 * copies * d_)});
+    add(Stage::engram, quantised(2 * rows * weights, weight_bytes(WeightFormat::fp8_block32, weights) +
+                                                         rows * a_ * (columns * dim + 2 * copies * d_)));
   }
 
   void attention_input(double in, double out) {
     const double dim = c_.head_dim, lora = c_.q_lora_rank, q = c_.num_attention_heads * dim;
     const double kv = d_ * dim, wq = d_ * lora + lora * q;
     const auto latent = static_cast<double>(row_bytes(RowFormat::fp8_ue8m0_32, c_.head_dim));
-    add(Stage::dense, {2 * (in * kv + out * wq), weight_bytes(WeightFormat::fp8_block32, kv + (out > 0 ? wq : 0)) +
-                                                     in * (d_ * a_ + latent) + out * a_ * (lora + q)});
+    add(Stage::dense,
+        quantised(2 * (in * kv + out * wq), weight_bytes(WeightFormat::fp8_block32, kv + (out > 0 ? wq : 0)) +
+                                                in * (d_ * a_ + latent) + out * a_ * (lora + q)));
   }
 
   void attention_output(double out) {
     const double o = static_cast<double>(c_.num_attention_heads) * c_.head_dim, lora = c_.o_lora_rank;
     const double weights = lora * o + d_ * c_.o_groups * lora;
-    add(Stage::dense, {2 * out * weights, weight_bytes(WeightFormat::fp8_block32, weights) + out * a_ * (o + d_)});
+    add(Stage::dense,
+        quantised(2 * out * weights, weight_bytes(WeightFormat::fp8_block32, weights) + out * a_ * (o + d_)));
   }
 
   void compressor(double in, int ratio) {
@@ -161,8 +169,8 @@ class Counter {
     const double experts = options_.local_experts > 0 ? options_.local_experts : c_.n_routed_experts;
     const double used = experts * (1 - std::pow(1 - topk / experts, rows));
     add(Stage::experts,
-        {2 * one * rows * (topk + 1), used * weight_bytes(WeightFormat::mxfp4, one) +
-                                          weight_bytes(WeightFormat::fp8_block32, one) + 2 * rows * d_ * a_});
+        quantised(2 * one * rows * (topk + 1), used * weight_bytes(WeightFormat::mxfp4, one) +
+                                                   weight_bytes(WeightFormat::fp8_block32, one) + 2 * rows * d_ * a_));
   }
 
   const V41Config& c_;
@@ -208,7 +216,8 @@ Stage stage_of(OperatorId op) {
 }
 
 double Roof::seconds(const Cost& cost) const {
-  return std::max(cost.flops / flops_per_second, cost.bytes / bytes_per_second);
+  const double products = cost.flops / flops_per_second + (cost.flops8 > 0 ? cost.flops8 / flops8_per_second : 0);
+  return std::max(products, cost.bytes / bytes_per_second);
 }
 
 std::array<StageCost, kStages> step_cost(const V41Config& config, const StepPlan& plan, const CostOptions& options,

@@ -30,12 +30,14 @@ Stage stage_of(OperatorId op);
 struct Cost {
   double flops = 0;
   double bytes = 0;
+  double flops8 = 0;  // of products of 8-bit operands
 };
 
 // What a machine can do.
 struct Roof {
   double flops_per_second = 0;
   double bytes_per_second = 0;
+  double flops8_per_second = 0;
   double seconds(const Cost& cost) const;
 };
 
@@ -47,6 +49,7 @@ struct StageCost {
 struct CostOptions {
   int local_experts = 0;        // expert weights that exist here; 0 = all
   double activation_bytes = 2;  // of one value between operators
+  bool products8 = false;       // linears with FP8 and MXFP4 weights multiply 8-bit operands: `fp8` numerics on a GPU
 };
 
 // Every input read once and every output written once, each weight once a call. Rows of caches that several rows of a step
