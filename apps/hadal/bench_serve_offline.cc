@@ -127,6 +127,10 @@ Outcome replay(const Arguments& a, const std::vector<Arrival>& arrivals, double 
   std::vector<Record> records(arrivals.size());
   size_t finished = 0;
   Outcome out;
+  const auto look = [&] {
+    const EngineStats stats = engine.stats();
+    out.most_reserved = std::max(out.most_reserved, stats.cache_tokens - stats.free_cache_tokens);
+  };
   Progress progress(rate > 0 ? fmt::format("{} requests/s", rate) : "arrivals", arrivals.size(), "requests");
   const double start = seconds_now();
   for (size_t i = 0; i < arrivals.size(); ++i) {
@@ -153,13 +157,15 @@ Outcome replay(const Arguments& a, const std::vector<Arrival>& arrivals, double 
       const std::lock_guard lock(mutex);
       ++finished;
     }
-    const EngineStats stats = engine.stats();
-    out.most_reserved = std::max(out.most_reserved, stats.cache_tokens - stats.free_cache_tokens);
+    look();
   }
   {
     std::unique_lock lock(mutex);
     for (size_t shown = 0; shown < arrivals.size();) {
-      changed.wait(lock, [&] { return finished > shown; });
+      while (finished == shown) {
+        changed.wait_for(lock, std::chrono::milliseconds(50));
+        look();
+      }
       progress.advance(finished - shown);
       shown = finished;
     }

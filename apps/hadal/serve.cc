@@ -119,6 +119,7 @@ void run(ServeOptions& o) {
   log::info("listening on {}://{}:{}, loading {}", s.http.certificate_file.empty() ? "http" : "https", s.http.host,
             server.port(), s.engine.model.string());
   server.load();
+  log::info("memory: {}", to_string(server.engine()->memory_plan()));
   log::info(
       "ready: model {}, backend {}, {} requests at once, {} may wait, context {} tokens, cache {} tokens, {} "
       "connections, {}",

@@ -4,6 +4,10 @@
 // that a cold run would have come to. Snapshots share their pages with each other and with running requests (counted
 // references); what each holds by itself is the slot (rings, pending halves) in host memory and a last page that is not full.
 // Everything here can be evicted at any moment: whoever continued from a snapshot has its own references.       spec 10.2
+//
+// Token ids are the whole key: a tree belongs to one engine, whose checkpoint, numeric mode, prefill mode and kernels never
+// change. What may differ between requests, the cut of a bounded prompt, is for the caller of find() to judge. Where states
+// outlive the engine all of that is part of the key (cache_identity.h).
 #pragma once
 
 #include <cstdint>
