@@ -114,33 +114,35 @@ std::vector<int32_t> route(int rows, Routing routing, uint64_t seed) {
   return ids;
 }
 
-// A step's rows, bf16 or FP8, one after the other in memory.
+// Grouped rows, bf16 one after the other or FP8 in tiles.
 struct Rows {
-  Rows(size_t count, int channels, bool fp8_rows)
+  Rows(const RowPlan& plan, int channels, bool fp8_rows)
       : fp8(fp8_rows),
         width(channels),
-        stride(scale_stride(channels / 128)),
-        data(count * channels * (fp8 ? 1 : 2)),
-        scale(fp8 ? count * stride : 1) {}
+        data(fp8_codes(plan, channels) * (fp8 ? 1 : 2)),
+        scale(fp8 ? fp8_scales(plan, channels) : 1) {}
   void poison() { data.poison(), scale.poison(); }
-  std::vector<double> values(size_t row) const {
+  std::vector<double> values(const TokenTile& where, int row) const {
     std::vector<double> v(width);
     if (fp8) {
-      const auto codes = data.host(row * width, width);
-      const auto scales = scale.host(row * stride, stride);
-      for (int c = 0; c < width; ++c) {
-        const int k = c % 128, i = k % 8;
-        const int byte = k / 8 % 4 * 32 + i / 4 * 16 + k / 32 * 4 + i % 4;
-        v[c] = static_cast<double>(cuda::from_e4m3(codes[c / 128 * 128 + byte])) * scales[c / 128];
+      const Fp8Tile tile{where.row0, where.n, width / 128};
+      row -= where.row0;
+      for (int g = 0; g < width / 128; ++g) {
+        const auto codes = data.host(tile.code(g, row), 128);
+        const double s = scale.host(tile.scale(g, row), 1)[0];
+        for (int k = 0; k < 128; ++k) {
+          const int i = k % 8, byte = k / 8 % 4 * 32 + i / 4 * 16 + k / 32 * 4 + i % 4;
+          v[g * 128 + k] = s * cuda::from_e4m3(codes[(byte / 16 ^ row % 8) * 16 + byte % 16]);
+        }
       }
     } else {
-      const auto bytes = data.host(row * width * 2, width * 2);
+      const auto bytes = data.host(static_cast<size_t>(row) * width * 2, width * 2);
       for (int c = 0; c < width; ++c) v[c] = bf16_value(static_cast<uint16_t>(bytes[2 * c] | bytes[2 * c + 1] << 8));
     }
     return v;
   }
   bool fp8;
-  int width, stride;
+  int width;
   DeviceArray<uint8_t> data;
   DeviceArray<float> scale;
 };
@@ -152,14 +154,14 @@ struct Step {
         topk(topk_count),
         choices(rows * topk),
         x(static_cast<size_t>(rows) * kD),
-        x8(layer.fp8 ? rows : 1, kD, true),
         ids(host_ids),
         weights(choices),
         slots(kExperts),
         y(static_cast<size_t>(rows) * kD),
         block(row_plan_bytes(rows, topk, layer.experts, layer.experts, layer.fp8)),
         plan(row_plan(block.get(), rows, topk, layer.experts, layer.experts, layer.fp8)),
-        activated(plan.row_capacity, kWidth, layer.fp8),
+        x8(layer.fp8 ? plan : RowPlan{}, kD, true),
+        activated(plan, kWidth, layer.fp8),
         out(static_cast<size_t>(plan.row_capacity) * kD) {
     fill_bf16(x.get(), static_cast<size_t>(rows) * kD, seed, 1.0f);
     std::vector<float> w(choices);
@@ -184,8 +186,9 @@ struct Step {
     args.fp8 = layer.fp8;
   }
   void group(cudaStream_t s) {
-    if (args.fp8) quantise_rows(x.get(), rows, kD, x8.data.get(), x8.scale.get(), s);
-    plan_rows(plan, ids.get(), weights.get(), rows, topk, slots.get(), kExperts, s);
+    RowsToRound to_round;
+    if (args.fp8) to_round = {x.get(), kD, x8.data.get(), x8.scale.get()};
+    plan_rows(plan, ids.get(), weights.get(), rows, topk, slots.get(), kExperts, to_round, s);
   }
   void feed_forward(cudaStream_t s) const { grouped_feed_forward(args, 132, s); }
   void combine(cudaStream_t s) const { combine_rows(plan.pair_row, out.get(), nullptr, y.get(), rows, topk, kD, s); }
@@ -194,14 +197,13 @@ struct Step {
 
   int rows, topk, choices;
   DeviceArray<uint16_t> x;
-  Rows x8;
   DeviceArray<int32_t> ids;
   DeviceArray<float> weights;
   DeviceArray<int32_t> slots;
   DeviceArray<uint16_t> y;
   DeviceArray<uint8_t> block;
   RowPlan plan;
-  Rows activated;
+  Rows x8, activated;
   DeviceArray<uint16_t> out;
   GroupedArgs args;
 };
@@ -250,10 +252,11 @@ void check_rows(const char* name, const Layer& layer, Step& step) {
     for (const uint16_t v : step.x.host(static_cast<size_t>(tokens[row]) * kD, kD)) x.push_back(bf16_value(v));
     if (layer.fp8) {
       x = round_fp8(x);
-      const auto have = step.x8.values(tokens[row]);
-      for (int c = 0; c < kD; ++c) rounded_differently += !(have[c] == x[c]);
+      const auto have = step.x8.values(tile, row);
+      if (factors[row] != 0)  // rows that fill up a tile are not there
+        for (int c = 0; c < kD; ++c) rounded_differently += !(have[c] == x[c]);
     }
-    const auto activated = step.activated.values(row);
+    const auto activated = step.activated.values(tile, row);
     product(w.w1, x, result.get());
     product(w.w3, x, result.get() + kWidth);
     product(w.w2, activated, result.get() + 2 * kWidth);

@@ -101,6 +101,9 @@ __device__ __forceinline__ void copy16_async(uint32_t to, const void* from) {
 // the matrix unit or the bulk copy engine.
 __device__ __forceinline__ void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// The same for global memory: what other blocks wrote, once it is known to be there, before the copy engine reads it.
+__device__ __forceinline__ void fence_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
 // ---- clusters --------------------------------------------------------------------------------------------------
 __device__ __forceinline__ uint32_t cluster_cta_rank() {
   uint32_t rank;

@@ -38,7 +38,7 @@ __device__ __forceinline__ uint64_t mn_major_descriptor(uint32_t address, uint32
 // rs(D, A, B, accumulate): accumulate = 0 starts a new sum. Types: bf16 or f16. BTransposed = 1 for MN-major B.
 // rs_e5m2: A in E5M2, B in E4M3, 32 values of K; B is K-major, and a step of 32 in K adds 32 bytes. Its sums keep about 14
 // bits of the largest term: add them to fp32 sums of your own every 128 values of K.
-// await<Pending>(D): wgmma_wait for sums that are read and started anew while the kernel goes on, so that the compiler knows that
+// await(D): wgmma_wait<0> for sums that are read and started anew while the kernel goes on, so that the compiler knows that
 // they change here. settle(X): X (N / 2 values) is computed before what follows, which the compiler may otherwise move products past.
 template <int N>
 struct Wgmma;
@@ -136,9 +136,8 @@ struct Wgmma;
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                           \
   }
 #define HADAL_WGMMA_AWAIT(N, I0)                                                                                   \
-  template <int Pending = 0>                                                                                       \
   static __device__ __forceinline__ void await(float* d) {                                                         \
-    asm volatile("wgmma.wait_group.sync.aligned %" I0 ";" : HADAL_D##N : "n"(Pending) : "memory");                 \
+    asm volatile("wgmma.wait_group.sync.aligned %" I0 ";" : HADAL_D##N : "n"(0) : "memory");                       \
   }                                                                                                                \
   static __device__ __forceinline__ void settle(float* d) {                                                        \
     asm volatile("" : HADAL_D##N : : "memory");                                                                    \

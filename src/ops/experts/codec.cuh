@@ -71,7 +71,7 @@ struct Mxfp4Codec {
 //
 // Which 32 values of k meet in one instruction is free, as long as both operands agree. Lane l of a quad owns block l of the 32-wide
 // blocks of 128 columns, so that it needs one table a row: its weight i of step s is column 32 l + 8 s + i. Rows store their codes in
-// that order (fp8_rows.cuh).
+// that order (expert_rows.cuh).
 struct E5m2Codec {
   static constexpr int kTileK = 128;
   static constexpr int kBlockBytes =

@@ -72,14 +72,14 @@ Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& ar
   // Experts are packed by load_experts alone, for good. The addresses of one matrix each name the two arrays.
   grouped.weights = about_experts(context, packed, packed.front().gate_up, true);
   const size_t capacity = grouped.plan.row_capacity;
+  RowsToRound to_round;
   if (grouped.fp8) {
-    auto* codes = scratch.get<uint8_t>(static_cast<size_t>(args.rows) * d);
-    auto* scales = scratch.get<float>(static_cast<size_t>(args.rows) * scale_stride(d / 128));
-    quantise_rows(args.x.bf16(), args.rows, d, codes, scales, context.stream());
-    grouped.x = codes;
-    grouped.x_scale = scales;
-    grouped.activated = scratch.get<uint8_t>(capacity * width);
-    grouped.activated_scale = scratch.get<float>(capacity * scale_stride(width / 128));
+    to_round = {args.x.bf16(), d, scratch.get<uint8_t>(fp8_codes(grouped.plan, d)),
+                scratch.get<float>(fp8_scales(grouped.plan, d))};
+    grouped.x = to_round.codes;
+    grouped.x_scale = to_round.scales;
+    grouped.activated = scratch.get<uint8_t>(fp8_codes(grouped.plan, width));
+    grouped.activated_scale = scratch.get<float>(fp8_scales(grouped.plan, width));
   } else {
     grouped.x = rounded_rows(context, scratch, args);
     grouped.activated = scratch.get<uint16_t>(capacity * width);
@@ -91,7 +91,7 @@ Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& ar
   grouped.limit = args.limit;
   grouped.round_activations = context.numerics() == Numerics::official;
   plan_rows(grouped.plan, args.ids.i32(), args.weights.f32(), args.rows, args.topk,
-            about_experts(context, slot_of, packed.front().down, true), slots, context.stream());
+            about_experts(context, slot_of, packed.front().down, true), slots, to_round, context.stream());
   grouped_feed_forward(grouped, context.multiprocessors(), context.stream());
   return {grouped.plan.pair_row, out};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+#include <vector_types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -31,9 +32,10 @@ struct RowPlan {
   int* pair_row = nullptr;      // [rows * topk] grouped row of each routing choice, -1 where the expert is not local
   TokenTile* tiles = nullptr;   // [tile_capacity]
   int* tile_count = nullptr;    // [1]
-  int* next = nullptr;          // [1] work counter
+  int* next = nullptr;          // [1] pieces taken beyond the first of every block
   int* done = nullptr;          // [tile_capacity] finished pieces of the first product
   int* count = nullptr;         // scratch of the grouping
+  int4* cuts = nullptr;         // [slots] first row, rows of a tile, all rows
   int row_capacity = 0;
   int tile_capacity = 0;
   int max_tile_rows = 0;  // also says which kernel runs
@@ -44,18 +46,42 @@ struct RowPlan {
 size_t row_plan_bytes(int rows, int topk, int slots, int experts, bool fp8);
 RowPlan row_plan(void* block, int rows, int topk, int slots, int experts, bool fp8);
 
-// Groups rows by expert. slot_of[id] is the local slot of an expert or -1. Deterministic up to the order of rows inside
-// an expert, which no result depends on.
-void plan_rows(const RowPlan& plan, const int32_t* ids, const float* weights, int rows, int topk,
-               const int32_t* slot_of, int slots, cudaStream_t stream);
-
 // ---- FP8 rows (numerics fp8) ---------------------------------------------------------------------------------------
-// E4M3 codes with one power-of-two scale for 128 channels (Q4). Codes of 128 channels lie in the order in which the matrix
-// instruction takes them: channel 32 l + 8 s + i at byte 32 s + 16 (i / 4) + 4 l + i % 4. A row has scale_stride(groups)
-// floats of scales.
-constexpr int scale_stride(int groups) { return (groups + 3) / 4 * 4; }
-// d a multiple of 128.
-void quantise_rows(const uint16_t* x, int rows, int d, uint8_t* codes, float* scales, cudaStream_t stream);
+// E4M3 codes with one power-of-two scale for 128 channels (Q4). The rows of a token tile lie as the matrix kernel has them in shared
+// memory, so that a stage of it is one contiguous copy: for each group of 128 channels n rows of 128 bytes, then the next group.
+// Channel 32 l + 8 s + i of a group is byte 32 s + 16 (i / 4) + 4 l + i % 4 (codec.cuh), and 16-byte chunk c of a row lies at
+// c ^ (row % 8). A row that goes to six experts is stored six times.
+//
+// Scales of a tile and a group are four runs, one for each lane of a quad: lane q needs those of rows 2q and 2q + 1 of every
+// eight. Runs are 16 bytes apart in the banks.
+struct Fp8Tile {
+  int row0, n, groups;
+  __host__ __device__ int run() const { return 4 * ((n + 15) / 16 | 1); }
+  __host__ __device__ size_t code(int group, int row) const {  // byte of the row's first channel, before the swizzle
+    return (static_cast<size_t>(row0) * groups + group * n + row) * 128;
+  }
+  __host__ __device__ size_t scales(int group) const {
+    return static_cast<size_t>(row0) * 2 * groups + static_cast<size_t>(group) * 4 * run();
+  }
+  __host__ __device__ size_t scale(int group, int row) const {
+    return scales(group) + (row >> 1 & 3) * run() + (row >> 3) * 2 + (row & 1);
+  }
+};
+inline size_t fp8_codes(const RowPlan& plan, int channels) { return static_cast<size_t>(plan.row_capacity) * channels; }
+inline size_t fp8_scales(const RowPlan& plan, int channels) {
+  return static_cast<size_t>(plan.row_capacity) * 2 * (channels / 128);
+}
+struct RowsToRound {
+  const uint16_t* x = nullptr;  // bf16 [rows, d], d a multiple of 128
+  int d = 0;
+  uint8_t* codes = nullptr;  // fp8_codes
+  float* scales = nullptr;   // fp8_scales
+};
+
+// Groups rows by expert. slot_of[id] is the local slot of an expert or -1. Deterministic up to the order of rows inside
+// an expert, which no result depends on. `to_round`, when it has rows, is rounded and laid out by expert.
+void plan_rows(const RowPlan& plan, const int32_t* ids, const float* weights, int rows, int topk,
+               const int32_t* slot_of, int slots, const RowsToRound& to_round, cudaStream_t stream);
 
 struct PackedPointers {
   const uint8_t* gate_up;
@@ -65,10 +91,10 @@ struct PackedPointers {
 struct GroupedArgs {
   RowPlan plan;
   const PackedPointers* weights = nullptr;  // [slots], device, packed for these rows
-  const void* x = nullptr;                  // [rows, d]: bf16, or E4M3 codes
-  const float* x_scale = nullptr;           // FP8: [rows, scale_stride(d / 128)]
-  void* activated = nullptr;                // [row_capacity, width], as x
-  float* activated_scale = nullptr;         // FP8: [row_capacity, scale_stride(width / 128)]
+  const void* x = nullptr;                  // bf16 [rows, d], or E4M3 codes by expert
+  const float* x_scale = nullptr;           // FP8
+  void* activated = nullptr;                // bf16 [row_capacity, width], or E4M3 codes
+  float* activated_scale = nullptr;         // FP8
   uint16_t* out = nullptr;                  // bf16 [row_capacity, d]
   int d = 0;
   int width = 0;

@@ -3,7 +3,7 @@
 // multiplied with the scale that the row has for these 128 channels.
 #pragma once
 
-#include "ops/experts/fp8_rows.cuh"
+#include "ops/experts/expert_rows.cuh"
 #include "ops/experts/grouped_finish.cuh"
 
 namespace hadal::cuda {
@@ -13,21 +13,15 @@ struct WideTiles8 {
   static constexpr int kStages = 5;
   static constexpr int kGroups = 2;
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
-  using Widths = WidthList<32, 64, 80, 88, 96, 104, 112, 120, 128>;
+  using Widths = WidthList<32, 64, 96, 128>;  // with some other sets ptxas serialises the products (C7511)
 };
 struct NarrowTiles8 {
   static constexpr int kMaxRows = kMaxNarrowTileRows;
   static constexpr int kStages = 7;
   static constexpr int kGroups = 4;
-  static constexpr int kProducerRegisters = 56, kConsumerRegisters = 104;
+  static constexpr int kProducerRegisters = 32, kConsumerRegisters = 112;
   using Widths = WidthList<8, 16, 32, 64>;
 };
-
-template <class S>
-__device__ __forceinline__ void await_stage(S& s, const typename S::Ring& ring) {
-  mbarrier_wait(&s.full[ring.stage], ring.parity);
-  fence_async_shared();  // token rows came by cp.async, the matrix unit reads them through the other proxy
-}
 
 // Two k32 steps.
 template <int N>
@@ -35,6 +29,15 @@ __device__ __forceinline__ void multiply_half(float* partial, const uint32_t* a,
   wgmma_fence();
   Wgmma<N>::rs_e5m2(partial, a, tokens, start ? 0 : 1);
   Wgmma<N>::rs_e5m2(partial, a + 4, tokens + 2, 1);
+  wgmma_commit();
+}
+
+// All four steps of a stage.
+template <int N>
+__device__ __forceinline__ void multiply(float* partial, const uint32_t* a, uint64_t tokens) {
+  wgmma_fence();
+#pragma unroll
+  for (int i = 0; i < 4; ++i) Wgmma<N>::rs_e5m2(partial, a + 4 * i, tokens + 2 * i, i == 0 ? 0 : 1);
   wgmma_commit();
 }
 
@@ -70,40 +73,35 @@ __device__ __forceinline__ void promote(float* sum, const float* partial, const 
 }
 
 // Scales are loaded ahead of the wait where registers allow it.
-template <int N, int Pending, bool Ahead>
+template <int N, bool Ahead>
 __device__ __forceinline__ void await_and_add(float* sum, float* partial, const float* scale) {
   if constexpr (Ahead) {
     const Scales<N> scales(scale);
-    Wgmma<N>::template await<Pending>(partial);
+    Wgmma<N>::await(partial);
     promote<N>(sum, partial, scales);
   } else {
-    Wgmma<N>::template await<Pending>(partial);
+    Wgmma<N>::await(partial);
     promote<N>(sum, partial, Scales<N>(scale));
   }
-}
-
-template <class S>
-__device__ __forceinline__ const float* stage_scale(S& s, int stage, int thread) {
-  return s.token_scale[stage] + (thread & 3) * scale_run(S::Tiles::kMaxRows);
 }
 
 // One block of 64 weight rows a warpgroup. It is decoded in two halves of 64 values of k: the second while the products of the
 // first run, the first of the next stage while the products of the second run.
 template <int N, class S>
 __device__ __forceinline__ void main_loop_one_block(S& s, typename S::Ring& ring, int k_tiles, int block, int thread,
-                                                    float* sum) {
+                                                    int scale_run, float* sum) {
   using Codec = E5m2Codec;
   float partial[N / 2];
 #pragma unroll
   for (int i = 0; i < N / 2; ++i) partial[i] = 0;
   uint32_t a[16];
-  await_stage(s, ring);
+  mbarrier_wait(&s.full[ring.stage], ring.parity);
   auto tables = Codec::tables(Codec::load_exponents(s.weights[ring.stage], block, thread));
   Codec::decode(Codec::load(s.weights[ring.stage], block, 0, thread), tables, a);
   int k = k_tiles;
   do {
     const uint64_t tokens = stage_tokens(s, ring.stage);
-    const float* scale = stage_scale(s, ring.stage, thread);
+    const float* scale = s.token_scale[ring.stage] + scale_run;
     uint64_t* empty = &s.empty[ring.stage];
     const uint4 raw = Codec::load(s.weights[ring.stage], block, 1, thread);
     multiply_half<N>(partial, a, tokens, true);
@@ -112,33 +110,28 @@ __device__ __forceinline__ void main_loop_one_block(S& s, typename S::Ring& ring
     wgmma_wait<1>();  // the first half's operand registers are free
     ring.advance();
     if (--k > 0) {
-      await_stage(s, ring);
+      mbarrier_wait(&s.full[ring.stage], ring.parity);
       tables = Codec::tables(Codec::load_exponents(s.weights[ring.stage], block, thread));
       Codec::decode(Codec::load(s.weights[ring.stage], block, 0, thread), tables, a);
     }
-    await_and_add<N, 0, (N < 64)>(sum, partial, scale);
+    await_and_add<N, (N < 64)>(sum, partial, scale);
     __syncwarp();
     if (thread % 32 == 0) mbarrier_arrive(empty);
   } while (k > 0);
 }
 
-// Two blocks of 64 weight rows a warpgroup. The tokens are multiplied in two parts with partial sums of their own, so that
-// the sums of one are added up while the products of the other run. There is one set of operand registers: its first half
-// (64 values of k) is decoded anew when the last products that use it are done and those of the second half run, and the
-// other way round.
+// Two blocks of 64 weight rows a warpgroup, each with operand registers of its own: while the products of one block run, the
+// other is decoded, one half for each part of the tokens. Tiles of more than 64 tokens are multiplied in two parts one after the
+// other, so that partial sums and scales of one part fit beside the sums of all.
 template <int N, class S>
 __device__ __forceinline__ void main_loop_two_blocks(S& s, typename S::Ring& ring, int k_tiles, int block, int thread,
-                                                     float* sum0, float* sum1) {
+                                                     int scale_run, float* sum0, float* sum1) {
   using Codec = E5m2Codec;
-  constexpr int kLow = (N / 16 + 1) / 2 * 16, kHigh = N - kLow;
-  constexpr bool kAhead = N < 120;
-  float low[kLow / 2], high[kHigh / 2];
+  constexpr int kLow = N <= 64 ? N : (N / 16 + 1) / 2 * 16, kHigh = N - kLow;
+  float partial[kLow / 2];
 #pragma unroll
-  for (int i = 0; i < kLow / 2; ++i) low[i] = 0;
-#pragma unroll
-  for (int i = 0; i < kHigh / 2; ++i) high[i] = 0;
-  Wgmma<N>::settle(sum0), Wgmma<N>::settle(sum1), Wgmma<kLow>::settle(low), Wgmma<kHigh>::settle(high);
-  uint32_t a[16];
+  for (int i = 0; i < kLow / 2; ++i) partial[i] = 0;
+  uint32_t a[2][16];
   Codec::Tables tables;
   uint32_t exponents;
   uint4 raw;
@@ -146,54 +139,51 @@ __device__ __forceinline__ void main_loop_two_blocks(S& s, typename S::Ring& rin
     exponents = Codec::load_exponents(tile, b, thread);
     raw = Codec::load(tile, b, 0, thread);
   };
-  const auto decode_block = [&]() __attribute__((always_inline)) {
+  const auto decode_first = [&](const uint8_t* tile, int b, uint32_t* to) __attribute__((always_inline)) {
     tables = Codec::tables(exponents);
-    Codec::decode(raw, tables, a);
-  };
-  const auto multiply_high = [&](uint64_t tokens) __attribute__((always_inline)) {
-    multiply_half<kHigh>(high, a, tokens + kLow * 8, true);
-    multiply_half<kHigh>(high, a + 8, tokens + kLow * 8 + 4, false);
+    Codec::decode(raw, tables, to);
+    raw = Codec::load(tile, b, 1, thread);
   };
 
-  await_stage(s, ring);
+  mbarrier_wait(&s.full[ring.stage], ring.parity);
   load_block(s.weights[ring.stage], block);
-  decode_block();
+  decode_first(s.weights[ring.stage], block, a[0]);
+  Codec::decode(raw, tables, a[0] + 8);
   int k = k_tiles;
   do {
     const uint8_t* tile = s.weights[ring.stage];
     const uint64_t tokens = stage_tokens(s, ring.stage);
-    const float* scale = stage_scale(s, ring.stage, thread);
+    const float* scale = s.token_scale[ring.stage] + scale_run;
     uint64_t* empty = &s.empty[ring.stage];
-    raw = Codec::load(tile, block, 1, thread);
-    multiply_half<kLow>(low, a, tokens, true);
-    Codec::decode(raw, tables, a + 8);
-    multiply_half<kLow>(low, a + 8, tokens + 4, false);
-    multiply_high(tokens);
     load_block(tile, block + 1);
-    await_and_add<kLow, 2, kAhead>(sum0, low, scale);
-
-    wgmma_wait<1>();
-    decode_block();
-    raw = Codec::load(tile, block + 1, 1, thread);
-    multiply_half<kLow>(low, a, tokens, true);
-    await_and_add<kHigh, 1, kAhead>(sum0 + kLow / 2, high, scale + kLow / 4);
-    Codec::decode(raw, tables, a + 8);
-    multiply_half<kLow>(low, a + 8, tokens + 4, false);
-    multiply_high(tokens);
     ring.advance();
-    if (--k > 0) {
-      await_stage(s, ring);
-      load_block(s.weights[ring.stage], block);
+#pragma unroll
+    for (int b = 0; b < 2; ++b) {
+      float* sum = b == 0 ? sum0 : sum1;
+      multiply<kLow>(partial, a[b], tokens);
+      const Scales<kLow> low(scale);
+      // After the last stage its own block is decoded once more, for nothing: with a branch here ptxas serialises (C7511).
+      const uint8_t* next = b == 0 || k == 1 ? tile : s.weights[ring.stage];
+      if (b == 1) {
+        if (k > 1) mbarrier_wait(&s.full[ring.stage], ring.parity);
+        load_block(next, block);
+      }
+      decode_first(next, block + 1 - b, a[1 - b]);
+      Wgmma<kLow>::await(partial);
+      promote<kLow>(sum, partial, low);
+      if constexpr (kHigh > 0) {
+        multiply<kHigh>(partial, a[b], tokens + kLow * 8);
+        const Scales<kHigh> high(scale + kLow / 4);
+        Codec::decode(raw, tables, a[1 - b] + 8);
+        Wgmma<kHigh>::await(partial);
+        promote<kHigh>(sum + kLow / 2, partial, high);
+      } else {
+        Codec::decode(raw, tables, a[1 - b] + 8);
+      }
     }
-    await_and_add<kLow, 2, kAhead>(sum1, low, scale);
-
-    wgmma_wait<1>();
-    if (k > 0) decode_block();
-    // Nothing in flight over the loop's back edge: ptxas would serialise it (C7514).
-    await_and_add<kHigh, 0, kAhead>(sum1 + kLow / 2, high, scale + kLow / 4);
     __syncwarp();
     if (thread % 32 == 0) mbarrier_arrive(empty);
-  } while (k > 0);
+  } while (--k > 0);
 }
 
 template <class TileShape>
@@ -240,20 +230,21 @@ struct Fp8Products {
       __threadfence_block();
     }
     if (!named_barrier_any(barrier, 128, last)) return;
-    const int groups = args.width / 128, unit = thread % 16;
+    const int unit = thread % 16;
+    const Fp8Tile tile{work.row0, work.n, args.width / 128};
     const uint8_t* half = s.results[unit & 1];
     const int chunk = unit >> 2, byte = ((unit >> 1) & 1) * 8;  // unit_column()
-    auto* codes = static_cast<uint8_t*>(args.activated) + static_cast<size_t>(work.row0) * args.width + work.band * 128;
-    float* scales = args.activated_scale + static_cast<size_t>(work.row0) * scale_stride(groups) + work.band;
+    auto* codes = static_cast<uint8_t*>(args.activated);
 #pragma unroll 2
     for (int i = thread / 16; i < n; i += 8) {
       const uint8_t* row = half + i * 128 + byte;
       float scale;
-      const uint2 eight = quantise_128(*reinterpret_cast<const uint2*>(row + ((chunk ^ (i & 7)) << 4)),
-                                       *reinterpret_cast<const uint2*>(row + (((chunk + 4) ^ (i & 7)) << 4)), scale);
-      *reinterpret_cast<uint2*>(codes + static_cast<size_t>(i) * args.width + unit * 8) = eight;
-      if (unit == 0) scales[static_cast<size_t>(i) * scale_stride(groups)] = scale;
+      const uint2 eight = round_unit(*reinterpret_cast<const uint2*>(row + ((chunk ^ (i & 7)) << 4)),
+                                     *reinterpret_cast<const uint2*>(row + (((chunk + 4) ^ (i & 7)) << 4)), scale);
+      *reinterpret_cast<uint2*>(codes + unit_at(tile, work.band, i, unit)) = eight;
+      if (unit == 0) args.activated_scale[tile.scale(work.band, i)] = scale;
     }
+    fence_async_global();  // the copy engine will read them
     named_barrier(barrier, 128);
     if (thread == 0) {
       s.extra.staged = 0;
@@ -267,17 +258,20 @@ struct Fp8Products {
   static __device__ __forceinline__ void run(S& s, typename S::Ring& ring, const Work& work, const GroupedArgs& args,
                                              int group, int thread) {
     constexpr int kBlocks = 4 / Tiles::kGroups;
+    // Or ptxas reads it anew from its special register in every stage, at 20 cycles.
+    if constexpr (kBlocks == 2) thread = __shfl_sync(0xffffffffu, thread, thread % 32);
     const int k_tiles = (work.product == 0 ? args.d : args.width) / Codec::kTileK;
+    const int scale_run = (thread & 3) * Fp8Tile{0, work.n, 0}.run();  // where this lane's run of scales begins
     float sum[kBlocks][N / 2];
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b)
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) sum[b][i] = 0;
     if constexpr (kBlocks == 2) {
-      main_loop_two_blocks<N>(s, ring, k_tiles, 2 * group, thread, sum[0], sum[1]);
+      main_loop_two_blocks<N>(s, ring, k_tiles, 2 * group, thread, scale_run, sum[0], sum[1]);
       finish_two_blocks<Fp8Products, N>(s, work, args, opaque(group), opaque(thread), sum[0], sum[1]);
     } else {
-      main_loop_one_block<N>(s, ring, k_tiles, group, thread, sum[0]);
+      main_loop_one_block<N>(s, ring, k_tiles, group, thread, scale_run, sum[0]);
       finish_one_block<Fp8Products, N>(s, work, args, opaque(group), opaque(thread), sum[0]);
     }
   }

@@ -5,8 +5,9 @@
 // shared memory. One block a multiprocessor. With wide tiles:
 //   warpgroups 0, 1   each two blocks of 64 weight rows x all tokens of the tile. While one block's products run, the
 //                     other block's weights are decoded, so the matrix unit never waits for the decoding.
-//   warpgroup 2       warp 0 takes work and streams packed weights with bulk copies; warps 1-3 gather token rows in
-//                     16-byte pieces (Hopper's copy engine has no row gather).
+//   warpgroup 2       warp 0 takes work and streams packed weights with bulk copies. bf16: warps 1-3 gather token rows in
+//                     16-byte pieces (Hopper's copy engine has no row gather). FP8: the rounding has put rows in order, so that
+//                     they are streamed too. (Gathered, they were the limit: three warps took 1,800 cycles a stage.)
 // 256 x N tiles instead of the usual 128 x 256: the operand that is 4 bits wide may be reloaded often, the other one not.
 // Bytes from L2 for one multiply-accumulate fall by a third, which replaces cluster multicast and lets rows be gathered.
 //
@@ -25,6 +26,7 @@
 
 #include "ops/cuda/errors.h"
 #include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/wgmma.cuh"
 #include "ops/experts/codec.cuh"
 #include "ops/experts/grouped.h"
@@ -57,14 +59,6 @@ struct alignas(16) Factors {
 // Tile widths of a kernel: a piece of n tokens takes the first that holds it.
 template <int... N>
 struct WidthList {};
-// Scales lie as the results of the matrix instruction do: lane q of a quad has columns 2q and 2q + 1 of every eight, and finds
-// theirs in one run. Runs are 16 bytes apart in the banks.
-constexpr int scale_run(int rows) { return rows / 4 + 4; }
-template <int Rows>
-__device__ __forceinline__ int scale_place(int row) {
-  return (row >> 1 & 3) * scale_run(Rows) + (row >> 3) * 2 + (row & 1);
-}
-
 // M: the products of one numeric mode and one set of tile widths.
 template <class M>
 struct Shared {
@@ -76,8 +70,8 @@ struct Shared {
   uint8_t tokens[kStages][kTokenBytes];  // 128-byte swizzle
   uint8_t weights[kStages][Codec::kTileBytes];
   uint8_t results[Tiles::kGroups][kTokenBytes];  // of a warpgroup, on the way out: [token][64 values], swizzled
-  // FP8: what a token's sums over the 128 channels of the stage are multiplied with; see scale_place().
-  alignas(16) float token_scale[M::kScaled ? kStages : 1][4 * scale_run(Tiles::kMaxRows)];
+  // FP8: what a token's sums over the 128 channels of the stage are multiplied with, in runs (Fp8Tile).
+  alignas(16) float token_scale[M::kScaled ? kStages : 1][Tiles::kMaxRows + 16];
   Factors factors[kWork];
   Work work[kWork];
   uint64_t full[kStages], empty[kStages];
@@ -164,15 +158,15 @@ __device__ __forceinline__ Work work_of(const GroupedArgs& args, int number, int
   return work;
 }
 
-// One thread: takes pieces and streams their weights.
+// One thread: takes pieces, the first by its block's number, and streams their weights.
 template <class Codec, class S>
 __device__ __forceinline__ void supply_weights(S& s, const GroupedArgs& args) {
   typename S::Ring ring;
   RingPosition<kWork> queue;
   const int tiles = *args.plan.tile_count;
-  int first_products = 0;
+  int first_products = 0, number = blockIdx.x;
   while (true) {
-    Work work = work_of<Codec>(args, atomicAdd(args.plan.next, 1), tiles);
+    Work work = work_of<Codec>(args, number, tiles);
     work.factors = queue.stage;
     work.first_products = first_products;
     first_products += work.product == 0;
@@ -198,23 +192,28 @@ __device__ __forceinline__ void supply_weights(S& s, const GroupedArgs& args) {
       bulk_copy(s.weights[ring.stage], from, Codec::kTileBytes, full);
       ring.advance();
     }
+    // Not before: a piece that is taken early waits while other blocks are out of work.
+    number = gridDim.x + atomicAdd(args.plan.next, 1);
   }
 }
 
-// 96 threads: eight lanes a row of 128 bytes, twelve rows at a time. FP8 scales of a row are read four stages at a time and
-// stored one a stage; past L1, since other blocks write those of the second product during the launch.
+// The first product's pieces of a tile are done.
+template <class M>
+__device__ __forceinline__ void await_activated(const GroupedArgs& args, int tile) {
+  const int needed = M::kArrivals * (2 * args.width / kTileM);
+  while (load_acquire(&args.plan.done[tile]) < needed) __nanosleep(64);
+}
+
+// bf16 rows, by 96 threads: eight lanes a row of 128 bytes, twelve rows at a time.
 template <class M, class S>
-__device__ __forceinline__ void supply_tokens(S& s, const GroupedArgs& args, int thread) {
-  using Tiles = typename M::Tiles;
-  constexpr int kPasses = (Tiles::kMaxRows + 11) / 12;
-  constexpr int kScaleRows = M::kScaled ? (Tiles::kMaxRows + kGatherThreads - 1) / kGatherThreads : 0;
+__device__ __forceinline__ void gather_tokens(S& s, const GroupedArgs& args, int thread) {
+  constexpr int kPasses = (M::Tiles::kMaxRows + 11) / 12;
   typename S::Ring ring;
   RingPosition<kWork> queue;
   const int chunk = thread & 7, first = thread >> 3;
   // Rows 12 apart differ by 4 in the swizzle: two alternating destinations.
   const uint32_t to_even = first * 128 + ((chunk ^ (first & 7)) << 4);
   const uint32_t to_odd = first * 128 + ((chunk ^ ((first + 4) & 7)) << 4);
-  const int needed = M::kArrivals * (2 * args.width / kTileM);
   while (true) {
     mbarrier_wait(&s.work_full[queue.stage], queue.parity);
     const Work& shared_work = s.work[queue.stage];
@@ -225,47 +224,56 @@ __device__ __forceinline__ void supply_tokens(S& s, const GroupedArgs& args, int
     if (product < 0) return;
     const int k_tiles = (product == 0 ? args.d : args.width) / M::Codec::kTileK;
     const uint4* from = static_cast<const uint4*>(product == 0 ? args.x : args.activated) + chunk;
-    const auto source_of = [&](int row) {
-      return row >= n ? 0 : product == 0 ? args.plan.row_token[row0 + row] : row0 + row;
-    };
     uint32_t offset[kPasses];
 #pragma unroll
-    for (int p = 0; p < kPasses; ++p) offset[p] = static_cast<uint32_t>(source_of(first + 12 * p)) * (k_tiles * 8);
-    const float4* scale[kScaleRows + 1];
-    float4 scales[kScaleRows + 1];
-    if constexpr (M::kScaled) {
-#pragma unroll
-      for (int r = 0; r < kScaleRows; ++r)
-        scale[r] = reinterpret_cast<const float4*>(product == 0 ? args.x_scale : args.activated_scale) +
-                   static_cast<size_t>(source_of(thread + r * kGatherThreads)) * (scale_stride(k_tiles) / 4);
+    for (int p = 0; p < kPasses; ++p) {
+      const int row = first + 12 * p;
+      const int source = row >= n ? 0 : product == 0 ? args.plan.row_token[row0 + row] : row0 + row;
+      offset[p] = static_cast<uint32_t>(source) * (k_tiles * 8);
     }
     if (product == 1) {
-      if (thread % 32 == 0)
-        while (load_acquire(&args.plan.done[tile]) < needed) __nanosleep(64);
+      if (thread % 32 == 0) await_activated<M>(args, tile);
       __syncwarp();
     }
     for (int k = 0; k < k_tiles; ++k, from += 8) {
       mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
-      if constexpr (M::kScaled)
-        if (k % 4 == 0) {
-#pragma unroll
-          for (int r = 0; r < kScaleRows; ++r) scales[r] = __ldcg(scale[r]++);
-        }
       const uint32_t to = smem_address(s.tokens[ring.stage]);
 #pragma unroll
       for (int p = 0; p < kPasses; ++p)
         if (first + 12 * p < n) copy16_async(to + (p & 1 ? to_odd : to_even) + p * 1536, from + offset[p]);
       mbarrier_arrive_after_copies(&s.full[ring.stage]);
-      if constexpr (M::kScaled) {
-#pragma unroll
-        for (int r = 0; r < kScaleRows; ++r) {
-          if (thread + r * kGatherThreads < Tiles::kMaxRows)
-            s.token_scale[ring.stage][scale_place<Tiles::kMaxRows>(thread + r * kGatherThreads)] = scales[r].x;
-          scales[r] = {scales[r].y, scales[r].z, scales[r].w, 0};
-        }
-        __syncwarp();
-        if (thread % 32 == 0) mbarrier_arrive(&s.full[ring.stage]);
-      }
+      ring.advance();
+    }
+  }
+}
+
+// FP8 rows and scales, which lie in memory as here, by one thread.
+template <class M, class S>
+__device__ __forceinline__ void stream_tokens(S& s, const GroupedArgs& args) {
+  typename S::Ring ring;
+  RingPosition<kWork> queue;
+  while (true) {
+    mbarrier_wait(&s.work_full[queue.stage], queue.parity);
+    const Work& shared_work = s.work[queue.stage];
+    const int product = shared_work.product, row0 = shared_work.row0, n = shared_work.n, tile_number = shared_work.tile;
+    mbarrier_arrive(&s.work_empty[queue.stage]);
+    queue.advance();
+    if (product < 0) return;
+    const int k_tiles = (product == 0 ? args.d : args.width) / M::Codec::kTileK;
+    const Fp8Tile tile{row0, n, k_tiles};
+    const auto* codes = static_cast<const uint8_t*>(product == 0 ? args.x : args.activated) + tile.code(0, 0);
+    const float* scales = (product == 0 ? args.x_scale : args.activated_scale) + tile.scales(0);
+    const uint32_t code_bytes = n * 128, scale_count = 4 * tile.run();
+    if (product == 1) {
+      await_activated<M>(args, tile_number);
+      fence_async_global();  // written by other blocks through the other proxy
+    }
+    for (int k = 0; k < k_tiles; ++k, codes += code_bytes, scales += scale_count) {
+      mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
+      uint64_t* full = &s.full[ring.stage];
+      mbarrier_arrive_expect(full, code_bytes + scale_count * sizeof(float));
+      bulk_copy(s.tokens[ring.stage], codes, code_bytes, full);
+      bulk_copy(s.token_scale[ring.stage], scales, scale_count * sizeof(float), full);
       ring.advance();
     }
   }
@@ -279,24 +287,27 @@ __global__ void __launch_bounds__((M::Tiles::kGroups + 1) * 128, 1)
   using Tiles = typename M::Tiles;
   if (threadIdx.x == 0) {
     for (int i = 0; i < s.kStages; ++i) {
-      mbarrier_init(&s.full[i], 1 + kGatherThreads + (M::kScaled ? kGatherThreads / 32 : 0));
+      mbarrier_init(&s.full[i], 1 + (M::kScaled ? 1 : kGatherThreads));
       mbarrier_init(&s.empty[i], 4 * Tiles::kGroups);
     }
     for (int i = 0; i < kWork; ++i) {
       mbarrier_init(&s.work_full[i], 1);
-      mbarrier_init(&s.work_empty[i], 4 * Tiles::kGroups + kGatherThreads / 32);
+      mbarrier_init(&s.work_empty[i], 4 * Tiles::kGroups + (M::kScaled ? 1 : kGatherThreads / 32));
     }
     M::prepare(s);
     mbarrier_init_fence();
   }
   __syncthreads();
+  wait_for_previous();  // the grouping
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
   if (group == Tiles::kGroups) {
     registers_give<Tiles::kProducerRegisters>();
     if (thread == 0)
       supply_weights<typename M::Codec>(s, args);
-    else if (thread >= 32)
-      supply_tokens<M>(s, args, thread - 32);
+    else if (M::kScaled && thread == 32)
+      stream_tokens<M>(s, args);
+    else if (!M::kScaled && thread >= 32)
+      gather_tokens<M>(s, args, thread - 32);
   } else {
     registers_take<Tiles::kConsumerRegisters>();
     consume<M>(s, args, group, thread);
@@ -310,8 +321,9 @@ void launch_grouped(const GroupedArgs& args, int multiprocessors, cudaStream_t s
   static const cudaError_t prepared =
       cudaFuncSetAttribute(grouped_kernel<M>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   HADAL_CUDA(prepared);
-  grouped_kernel<M><<<multiprocessors, (M::Tiles::kGroups + 1) * 128, kBytes, stream>>>(args);
-  HADAL_CUDA_LAUNCHED("grouped_kernel");
+  LaunchShape shape{dim3(multiprocessors), dim3((M::Tiles::kGroups + 1) * 128), kBytes, stream};
+  shape.early = true;
+  launch("grouped_kernel", grouped_kernel<M>, shape, args);
 }
 
 }  // namespace hadal::cuda

@@ -3,6 +3,7 @@
 
 #include "ops/cuda/errors.h"
 #include "ops/cuda/hopper.cuh"
+#include "ops/experts/expert_rows.cuh"
 #include "ops/experts/grouped.h"
 
 namespace hadal::cuda {
@@ -23,14 +24,18 @@ __device__ void cut_tiles(const RowPlan& plan, int slot, int row0, int padded, i
 }
 
 // Rows of each slot known: where they begin, their tiles, their padding. Thread t is slot t. Returns the first row.
-__device__ int lay_out(const RowPlan& plan, int rows, typename cub::BlockScan<int, kPlanThreads>::TempStorage& scan) {
+__device__ int lay_out(const RowPlan& plan, int rows, typename cub::BlockScan<int, kPlanThreads>::TempStorage& scan,
+                       int4& cut, bool write = true) {
   using Scan = cub::BlockScan<int, kPlanThreads>;
   const int t = threadIdx.x, padded = round_up(rows, 8), tiles = (padded + plan.max_tile_rows - 1) / plan.max_tile_rows;
   int row0, first, total_rows, total_tiles;
   Scan(scan).ExclusiveSum(padded, row0, total_rows);
   __syncthreads();
   Scan(scan).ExclusiveSum(tiles, first, total_tiles);
+  cut = {row0, tiles ? round_up((padded + tiles - 1) / tiles, 8) : 8, padded, 0};
+  if (!write) return row0;
   cut_tiles(plan, t, row0, padded, tiles, first);
+  plan.cuts[t] = cut;
   for (int i = rows; i < padded; ++i) {
     plan.row_token[row0 + i] = 0;
     plan.row_weight[row0 + i] = 0;
@@ -50,21 +55,53 @@ __device__ __forceinline__ void place(const RowPlan& plan, int choice, int row, 
   }
 }
 
-// Decode steps: one block counts, scans and places.
-__global__ void __launch_bounds__(kPlanThreads) plan_kernel(RowPlan plan, const int32_t* ids, const float* weights,
-                                                            int choices, int topk, const int32_t* slot_of, int slots) {
+// Decode steps: a block counts, scans and places. With rows to round, the first block does not place: every further block does
+// all this for itself and places and rounds one row.
+__global__ void __launch_bounds__(kPlanThreads)
+    plan_kernel(RowPlan plan, const int32_t* ids, const float* weights, int choices, int topk, const int32_t* slot_of,
+                int slots, RowsToRound to_round) {
   __shared__ typename cub::BlockScan<int, kPlanThreads>::TempStorage scan;
   __shared__ int count[kPlanThreads];
-  const int t = threadIdx.x;
+  __shared__ int4 cuts[kPlanThreads];
+  __shared__ int own_slot[kMostExperts], before[kMostExperts];
+  __shared__ RowPlaces places;
+  const int t = threadIdx.x, row = static_cast<int>(blockIdx.x) - 1, first = row * topk;
+  const bool one_row = row >= 0;
+  let_next_start();
   count[t] = 0;
+  if (one_row && t < topk) {
+    own_slot[t] = slot_of[ids[first + t]];
+    before[t] = 0;
+  }
   __syncthreads();
   for (int i = t; i < choices; i += kPlanThreads) {
     const int slot = slot_of[ids[i]];
-    if (slot >= 0) atomicAdd(&count[slot], 1);
+    if (slot < 0) continue;
+    atomicAdd(&count[slot], 1);
+    if (one_row && i < first)
+      for (int k = 0; k < topk; ++k)
+        if (own_slot[k] == slot) atomicAdd(&before[k], 1);
   }
   __syncthreads();
-  const int row0 = lay_out(plan, t < slots ? count[t] : 0, scan);
+  int4 cut;
+  const int row0 = lay_out(plan, t < slots ? count[t] : 0, scan, cut, !one_row);
+  cuts[t] = cut;
   __syncthreads();
+  if (one_row) {
+    if (t < topk) {
+      const int slot = own_slot[t], at = slot < 0 ? -1 : cuts[slot].x + before[t];
+      place(plan, first + t, at, weights[first + t], topk);
+      places.row[t] = -1;
+      if (slot >= 0) {
+        places.tile[t] = tile_of(cuts[slot], at, to_round.d / 128);
+        places.row[t] = at - places.tile[t].row0;
+      }
+    }
+    __syncthreads();
+    round_row(to_round, row, places, topk);
+    return;
+  }
+  if (to_round.x != nullptr) return;
   count[t] = row0;
   __syncthreads();
   for (int i = t; i < choices; i += kPlanThreads) {
@@ -91,7 +128,8 @@ __global__ void __launch_bounds__(kChunk)
 __global__ void __launch_bounds__(kPlanThreads) lay_out_kernel(RowPlan plan, int slots) {
   __shared__ typename cub::BlockScan<int, kPlanThreads>::TempStorage scan;
   const int t = threadIdx.x;
-  const int row0 = lay_out(plan, t < slots ? plan.count[t] : 0, scan);
+  int4 cut;
+  const int row0 = lay_out(plan, t < slots ? plan.count[t] : 0, scan, cut);
   if (t < slots) plan.count[t] = row0;  // from here on: the next free row
 }
 
@@ -108,6 +146,23 @@ __global__ void __launch_bounds__(kChunk) place_kernel(RowPlan plan, const int32
     if (count[k] != 0) count[k] = atomicAdd(&plan.count[k], count[k]);
   __syncthreads();
   if (i < choices) place(plan, i, slot < 0 ? -1 : count[slot] + rank, weights[i], topk);
+}
+
+// Then, a row a block.
+__global__ void __launch_bounds__(128)
+    round_rows_kernel(RowPlan plan, const int32_t* ids, int topk, const int32_t* slot_of, RowsToRound to_round) {
+  __shared__ RowPlaces places;
+  const int row = blockIdx.x, t = threadIdx.x;
+  if (t < topk) {
+    const int choice = row * topk + t, at = plan.pair_row[choice];
+    places.row[t] = -1;
+    if (at >= 0) {
+      places.tile[t] = tile_of(plan.cuts[slot_of[ids[choice]]], at, to_round.d / 128);
+      places.row[t] = at - places.tile[t].row0;
+    }
+  }
+  __syncthreads();
+  round_row(to_round, row, places, topk);
 }
 
 __device__ __forceinline__ void add8(float (&sum)[8], uint4 v) {
@@ -170,6 +225,7 @@ char* cut_plan(RowPlan& plan, char* at, int rows, int topk, int slots, int exper
   cut(at, plan.tile_count, 1);
   cut(at, plan.next, 1);
   cut(at, plan.count, kPlanThreads);
+  cut(at, plan.cuts, kPlanThreads);
   return at;
 }
 
@@ -187,16 +243,20 @@ RowPlan row_plan(void* block, int rows, int topk, int slots, int experts, bool f
 }
 
 void plan_rows(const RowPlan& plan, const int32_t* ids, const float* weights, int rows, int topk,
-               const int32_t* slot_of, int slots, cudaStream_t stream) {
+               const int32_t* slot_of, int slots, const RowsToRound& to_round, cudaStream_t stream) {
+  if (to_round.d % 128 != 0) fail_shape("experts", "a multiple of 128 channels", to_round.d);
+  if (to_round.x != nullptr && topk > kMostExperts) fail_shape("experts", "at most 32 experts a row", topk);
   if (slots > kPlanThreads) fail_shape("experts", "at most 1024 local experts", slots);
   const int choices = rows * topk, chunks = (choices + kChunk - 1) / kChunk;
   if (choices <= 2 * kPlanThreads) {
-    plan_kernel<<<1, kPlanThreads, 0, stream>>>(plan, ids, weights, choices, topk, slot_of, slots);
+    plan_kernel<<<to_round.x != nullptr ? 1 + rows : 1, kPlanThreads, 0, stream>>>(plan, ids, weights, choices, topk,
+                                                                                   slot_of, slots, to_round);
   } else {
     HADAL_CUDA(cudaMemsetAsync(plan.count, 0, slots * sizeof(int), stream));
     count_kernel<<<chunks, kChunk, 0, stream>>>(plan, ids, choices, slot_of, slots);
     lay_out_kernel<<<1, kPlanThreads, 0, stream>>>(plan, slots);
     place_kernel<<<chunks, kChunk, 0, stream>>>(plan, ids, weights, choices, topk, slot_of, slots);
+    if (to_round.x != nullptr) round_rows_kernel<<<rows, 128, 0, stream>>>(plan, ids, topk, slot_of, to_round);
   }
   HADAL_CUDA_LAUNCHED("plan_kernel");
 }
