@@ -85,6 +85,8 @@ class Equality : public testing::TestWithParam<std::tuple<Backend, Numerics>> {
   static Numerics numerics() { return std::get<1>(GetParam()); }
   // A GPU has other kernels for released shapes.
   static std::vector<std::string> sets() {
+    // Groups of 32 outputs, as v41-a has in wo_a, are not supported there (docs/numerics.md).
+    if (backend() == Backend::cuda && numerics() == Numerics::fp8) return {"v41-c", "synthetic"};
     return backend() == Backend::cuda ? std::vector<std::string>{"v41-a", "v41-c", "synthetic"}
                                       : std::vector<std::string>{"v41-a", "v41-c"};
   }
@@ -124,6 +126,8 @@ TEST_P(Equality, ExactPrefillIsFullPrefill) {
 
 // After an exact prefill the state serves decoding and a second turn as after a full one.
 TEST_P(Equality, ExactPrefillLeavesTheSameFuture) {
+  if (backend() == Backend::cuda && numerics() == Numerics::fp8)
+    GTEST_SKIP() << "v41-a: a grouped linear (wo_a) in fp8 numerics needs 64 outputs a group on a GPU, it has 32";
   GoldenModel golden("v41-a", backend(), numerics());
   const std::vector<int32_t> ids = prompt_of("v41-a", 300);
   std::vector<std::vector<float>> futures;
