@@ -91,7 +91,7 @@ void Generation::take_tokens(Part& part, int choice, const Event& event) {
   sink_->add(choice, events, std::span(event.tokens).first(used));
   if (open) return;
   end_choice(part, choice, FinishReason::stop);
-  if (part.open == 0 && !event.finished) cancel(part);
+  if (!event.finished) cancel(part, event.sample);  // the others go on
 }
 
 void Generation::end_choice(Part& part, int choice, FinishReason reason) {
@@ -202,9 +202,9 @@ void Generation::abort() {
   for (const Part& part : parts_) cancel(part);
 }
 
-void Generation::cancel(const Part& part) {
+void Generation::cancel(const Part& part, int sample) {
   if (part.running == 0) return;
-  if (const std::shared_ptr<Engine> engine = engine_.lock()) engine->cancel(part.id);
+  if (const std::shared_ptr<Engine> engine = engine_.lock()) engine->cancel(part.id, sample);
 }
 
 void Generation::fail(const ApiError& error) {

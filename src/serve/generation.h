@@ -85,7 +85,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void end_choice(Part& part, int choice, FinishReason reason);
   void last_event(Part& part, const Event& event, int choice);
   void abort();
-  void cancel(const Part& part);
+  void cancel(const Part& part, int sample = -1);  // of the part's; -1: all
   void fail(const ApiError& error);
   void report();  // to log and trace
 
