@@ -23,31 +23,43 @@ __device__ __forceinline__ bool carries(uint64_t word, uint32_t tag) {
 }
 __device__ __forceinline__ float value_of(uint64_t word) { return __uint_as_float(static_cast<uint32_t>(word)); }
 
-// Sum of `count` words, Stride apart, in ascending order, once all of them carry the tag. Usual is the count for which all
-// are asked for at once: their latencies overlap.
-template <int Usual, int Stride>
-__device__ __forceinline__ float receive_sum(const uint64_t* from, int count, uint32_t tag) {
-  float sum = 0;
-  if (count == Usual) {
-    uint64_t word[Usual];
-    bool late;
-    do {
-      late = false;
+// Sums of words `Stride` apart in ascending order, once all of them carry the tag. All are asked for at once, so that their
+// latencies overlap: A words from `a`, and B words from `b` unless it is null.
+template <int A, int StrideA, int B, int StrideB>
+__device__ __forceinline__ float2 receive_both(const uint64_t* a, const uint64_t* b, uint32_t tag) {
+  uint64_t first[A], second[B];
+  bool late;
+  do {
+    late = false;
 #pragma unroll
-      for (int n = 0; n < Usual; ++n) word[n] = peek(from + n * Stride);
+    for (int n = 0; n < A; ++n) first[n] = peek(a + n * StrideA);
+    if (b != nullptr) {
 #pragma unroll
-      for (int n = 0; n < Usual; ++n) late |= !carries(word[n], tag);
-    } while (late);
+      for (int n = 0; n < B; ++n) second[n] = peek(b + n * StrideB);
 #pragma unroll
-    for (int n = 0; n < Usual; ++n) sum += value_of(word[n]);
-  } else {
-#pragma unroll 1
-    for (int n = 0; n < count; ++n) {
-      uint64_t word;
-      do word = peek(from + n * Stride);
-      while (!carries(word, tag));
-      sum += value_of(word);
+      for (int n = 0; n < B; ++n) late |= !carries(second[n], tag);
     }
+#pragma unroll
+    for (int n = 0; n < A; ++n) late |= !carries(first[n], tag);
+  } while (late);
+  float2 sum = make_float2(0, 0);
+#pragma unroll
+  for (int n = 0; n < A; ++n) sum.x += value_of(first[n]);
+  if (b != nullptr)
+#pragma unroll
+    for (int n = 0; n < B; ++n) sum.y += value_of(second[n]);
+  return sum;
+}
+
+// The same for any number of words, one after the other.
+__device__ __forceinline__ float receive_sum(const uint64_t* from, int stride, int count, uint32_t tag) {
+  float sum = 0;
+#pragma unroll 1
+  for (int n = 0; n < count; ++n) {
+    uint64_t word;
+    do word = peek(from + int64_t{n} * stride);
+    while (!carries(word, tag));
+    sum += value_of(word);
   }
   return sum;
 }

@@ -48,6 +48,8 @@ __global__ void __launch_bounds__(kThreads) fp8_few_kernel(const __grid_constant
     }
   }
   if constexpr (Cluster > 1) cluster_sync();  // the others have begun: their memory may be written
+  wait_for_previous();
+  let_next_start();
 
   // This CTA's k of the rows, and its scales to all.
   const int input = block * 64 / p.group_n * k_groups + first;
@@ -118,23 +120,18 @@ __global__ void __launch_bounds__(kThreads) fp8_few_kernel(const __grid_constant
 }
 
 template <int Cluster>
-void launch(const Few& f, cudaStream_t stream) {
-  constexpr int kMost = 227 * 1024;
+void launch_few(const Few& f, cudaStream_t stream) {
   static const cudaError_t prepared =
-      cudaFuncSetAttribute(fp8_few_kernel<Cluster>, cudaFuncAttributeMaxDynamicSharedMemorySize, kMost);
+      cudaFuncSetAttribute(fp8_few_kernel<Cluster>, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024);
   HADAL_CUDA(prepared);
-  cudaLaunchConfig_t config{};
-  config.gridDim = f.p.n / 64 * Cluster;
-  config.blockDim = kThreads;
-  config.dynamicSmemBytes = FewLayout(f.groups, f.p.k / 128, Cluster).bytes;
-  config.stream = stream;
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {Cluster, 1, 1};
-  config.attrs = &cluster;
-  config.numAttrs = Cluster > 1 ? 1 : 0;
-  HADAL_CUDA(cudaLaunchKernelEx(&config, fp8_few_kernel<Cluster>, f));
-  HADAL_CUDA_LAUNCHED("fp8_few");
+  launch("fp8_few", fp8_few_kernel<Cluster>,
+         {.grid = dim3(f.p.n / 64 * Cluster),
+          .block = dim3(kThreads),
+          .shared = FewLayout(f.groups, f.p.k / 128, Cluster).bytes,
+          .stream = stream,
+          .early = true,
+          .cluster = Cluster},
+         f);
 }
 
 }  // namespace
@@ -145,10 +142,10 @@ void fp8_few(const Fp8Problem& p, cudaStream_t stream) {
   while (cluster < 8 && ((p.k / 128 + cluster - 1) / cluster > 10 || p.n / 64 * cluster < 128)) cluster *= 2;
   const Few f{p, (p.k / 128 + cluster - 1) / cluster};
   switch (cluster) {
-    case 1: return launch<1>(f, stream);
-    case 2: return launch<2>(f, stream);
-    case 4: return launch<4>(f, stream);
-    default: return launch<8>(f, stream);
+    case 1: return launch_few<1>(f, stream);
+    case 2: return launch_few<2>(f, stream);
+    case 4: return launch_few<4>(f, stream);
+    default: return launch_few<8>(f, stream);
   }
 }
 

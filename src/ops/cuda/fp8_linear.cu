@@ -48,6 +48,7 @@ void pack_fp8(CudaContext& context, const Weight& w, void* to) {
   scales_kernel<<<(scales + 255) / 256, 256, 0, context.stream()>>>(w.scale, w.n, w.k,
                                                                     reinterpret_cast<float*>(packed + code_bytes(w)));
   HADAL_CUDA_LAUNCHED("pack_fp8 scales");
+  context.wait();  // weights are constants to the kernels behind, which read them before they wait for anything
 }
 
 void locate_packed_fp8(const Weight& w, Fp8Problem& p) {

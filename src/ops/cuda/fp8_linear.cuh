@@ -292,27 +292,36 @@ template <class S>
 __device__ __forceinline__ void fp8_supply(Fp8NarrowShared<S>& s, const Fp8Problem& p) {
   const int k_groups = p.k / 128;
   const Fp8NarrowPieces<S> pieces(p);
+  const auto rows_of = [&](int number) { return min(S::kN, (p.x.rows - pieces.row0(number) + 7) / 8 * 8); };
+  const auto supply_weights = [&](int number, int k, int stage) {
+    const int block = pieces.block(number);
+    uint64_t* full = &s.full[stage];
+    mbarrier_arrive_expect(full, 64 * 128 + rows_of(number) * (128 + sizeof(float)) + 4 * sizeof(float));
+    bulk_copy(s.weights[stage], p.weights + (static_cast<int64_t>(k) * p.n + block * 64) * 128, 64 * 128, full);
+    bulk_copy(s.weight_scales[stage], p.weight_scales + block / 2 * 4 + k * (p.n / 32), 4 * sizeof(float), full);
+  };
+  // Weights of the first stages while the kernel in front ends.
+  int ahead = static_cast<int>(blockIdx.x) < pieces.count ? min(S::kStages, k_groups) : 0;
+  for (int k = 0; k < ahead; ++k) supply_weights(blockIdx.x, k, k);
+  wait_for_previous();
   RingPosition<S::kStages> ring;
   for (int number = blockIdx.x; number < pieces.count; number += gridDim.x) {
-    const int block = pieces.block(number), row0 = pieces.row0(number);
-    const int row_count = min(S::kN, (p.x.rows - row0 + 7) / 8 * 8);
-    const int64_t input = static_cast<int64_t>(block * 64 / p.group_n) * k_groups;
+    const int64_t input = static_cast<int64_t>(pieces.block(number) * 64 / p.group_n) * k_groups;
+    const int row_count = rows_of(number), row0 = pieces.row0(number);
     const uint8_t* rows = p.x.codes + (input * p.x.padded + row0) * 128;
     const float* scales = p.x.scales + input * p.x.padded + row0;
-    const uint8_t* weights = p.weights + static_cast<int64_t>(block) * 64 * 128;
-    const float* weight_scales = p.weight_scales + block / 2 * 4;
     for (int k = 0; k < k_groups; ++k) {
-      mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
+      if (ahead > 0) {
+        --ahead;
+      } else {
+        mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
+        supply_weights(number, k, ring.stage);
+      }
       uint64_t* full = &s.full[ring.stage];
-      mbarrier_arrive_expect(full, 64 * 128 + row_count * (128 + sizeof(float)) + 4 * sizeof(float));
-      bulk_copy(s.weights[ring.stage], weights, 64 * 128, full);
       bulk_copy(s.rows[ring.stage], rows, row_count * 128, full);
       bulk_copy(s.row_scales[ring.stage], scales, row_count * sizeof(float), full);
-      bulk_copy(s.weight_scales[ring.stage], weight_scales, 4 * sizeof(float), full);
       rows += static_cast<int64_t>(p.x.padded) * 128;
       scales += p.x.padded;
-      weight_scales += p.n / 32;
-      weights += static_cast<int64_t>(p.n) * 128;
       ring.advance();
     }
   }
@@ -400,8 +409,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) fp8_narrow_kernel(c
     mbarrier_init_fence();
   }
   __syncthreads();
-  wait_for_previous();
   let_next_start();
+  // What is written depends on the rows, and they are supplied after the wait.
   if (threadIdx.x < 128)
     fp8_consume<S>(s, p, threadIdx.x);
   else if (threadIdx.x == 128)

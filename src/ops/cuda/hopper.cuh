@@ -178,6 +178,14 @@ __device__ __forceinline__ void store_matrix4(uint32_t address, uint32_t r0, uin
                : "memory");
 }
 
+// Byte i of the result is byte (selector >> 4i & 7) of the eight. __byte_perm masks the selector first, which takes an
+// instruction: here a fourth bit would repeat that byte's sign.
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+  uint32_t r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(selector));
+  return r;
+}
+
 // ---- packed 16-bit arithmetic ----------------------------------------------------------------------------------
 __device__ __forceinline__ uint32_t multiply_bf16x2(uint32_t a, uint32_t b) {
   uint32_t r;

@@ -15,11 +15,12 @@ struct LaunchShape {
   // May start before the kernel in front has ended: reads nothing but weights, and writes nothing, before its
   // wait_for_previous(). Every CTA must get there, so that what comes behind may rely on what lies in front.
   bool early = false;
+  unsigned cluster = 1;  // CTAs of a cluster, along x
 };
 
 template <typename... Parameters, typename... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape, Arguments&&... arguments) {
-  cudaLaunchAttribute attributes[2];
+  cudaLaunchAttribute attributes[3];
   unsigned count = 0;
   if (shape.cooperative) {
     attributes[count].id = cudaLaunchAttributeCooperative;
@@ -28,6 +29,10 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
   if (shape.early) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {shape.cluster, 1, 1};
   }
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;

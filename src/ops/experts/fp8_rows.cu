@@ -1,6 +1,7 @@
 #include "ops/experts/fp8_rows.cuh"
 
 #include "ops/cuda/errors.h"
+#include "ops/cuda/launch.h"
 #include "ops/experts/grouped.h"
 
 namespace hadal::cuda {
@@ -11,6 +12,8 @@ constexpr int kThreads = 128;
 // 16 lanes a group of 128 channels.
 __global__ void __launch_bounds__(kThreads)
     quantise_kernel(const uint16_t* x, int groups, uint8_t* codes, float* scales) {
+  wait_for_previous();
+  let_next_start();
   const size_t row = blockIdx.x;
   const int unit = threadIdx.x % 16;
   // All lanes of a warp take part in the shuffles.
@@ -32,8 +35,8 @@ __global__ void __launch_bounds__(kThreads)
 void quantise_rows(const uint16_t* x, int rows, int d, uint8_t* codes, float* scales, cudaStream_t stream) {
   if (rows == 0) return;
   if (d % 128 != 0) fail_shape("experts", "a multiple of 128 channels", d);
-  quantise_kernel<<<rows, kThreads, 0, stream>>>(x, d / 128, codes, scales);
-  HADAL_CUDA_LAUNCHED("quantise_kernel");
+  launch("quantise_kernel", quantise_kernel,
+         {.grid = dim3(rows), .block = dim3(kThreads), .stream = stream, .early = true}, x, d / 128, codes, scales);
 }
 
 }  // namespace hadal::cuda

@@ -2,6 +2,8 @@
 // then a fixed tree.
 #include "ops/cuda/codec.cuh"
 #include "ops/cuda/errors.h"
+#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/experts/general.h"
 
 namespace hadal::cuda {
@@ -60,6 +62,8 @@ __global__ void down_kernel(GeneralExpertsArgs a) {
 
 __global__ void swiglu_kernel(const uint16_t* gate, const uint16_t* up, uint16_t* activated, int64_t count,
                               float limit) {
+  wait_for_previous();
+  let_next_start();
   const int64_t i = blockIdx.x * int64_t{256} + threadIdx.x;
   if (i < count) activated[i] = activate(from_bf16(gate[i]), from_bf16(up[i]), limit, 1.0f);
 }
@@ -104,8 +108,9 @@ void general_experts(const GeneralExpertsArgs& a, cudaStream_t stream) {
 
 void swiglu(const uint16_t* gate, const uint16_t* up, uint16_t* activated, int64_t count, float limit,
             cudaStream_t stream) {
-  swiglu_kernel<<<blocks(count), 256, 0, stream>>>(gate, up, activated, count, limit);
-  HADAL_CUDA_LAUNCHED("swiglu_kernel");
+  launch("swiglu_kernel", swiglu_kernel,
+         {.grid = dim3(blocks(count)), .block = dim3(256), .stream = stream, .early = true}, gate, up, activated, count,
+         limit);
 }
 
 void round_inputs(const uint16_t* x, uint16_t* y, int64_t rows, int k, int group, cudaStream_t stream) {

@@ -25,6 +25,7 @@
 
 #include "ops/cuda/errors.h"
 #include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/wgmma.cuh"
 #include "ops/experts/codec.cuh"
 #include "ops/experts/grouped.h"
@@ -290,6 +291,8 @@ __global__ void __launch_bounds__((M::Tiles::kGroups + 1) * 128, 1)
     mbarrier_init_fence();
   }
   __syncthreads();
+  wait_for_previous();
+  let_next_start();
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
   if (group == Tiles::kGroups) {
     registers_give<Tiles::kProducerRegisters>();
@@ -310,8 +313,13 @@ void launch_grouped(const GroupedArgs& args, int multiprocessors, cudaStream_t s
   static const cudaError_t prepared =
       cudaFuncSetAttribute(grouped_kernel<M>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   HADAL_CUDA(prepared);
-  grouped_kernel<M><<<multiprocessors, (M::Tiles::kGroups + 1) * 128, kBytes, stream>>>(args);
-  HADAL_CUDA_LAUNCHED("grouped_kernel");
+  launch("grouped_kernel", grouped_kernel<M>,
+         {.grid = dim3(multiprocessors),
+          .block = dim3((M::Tiles::kGroups + 1) * 128),
+          .shared = kBytes,
+          .stream = stream,
+          .early = true},
+         args);
 }
 
 }  // namespace hadal::cuda

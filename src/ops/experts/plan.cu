@@ -3,6 +3,7 @@
 
 #include "ops/cuda/errors.h"
 #include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/experts/grouped.h"
 
 namespace hadal::cuda {
@@ -57,6 +58,8 @@ __global__ void __launch_bounds__(kPlanThreads) plan_kernel(RowPlan plan, const 
   __shared__ int count[kPlanThreads];
   const int t = threadIdx.x;
   count[t] = 0;
+  wait_for_previous();
+  let_next_start();
   __syncthreads();
   for (int i = t; i < choices; i += kPlanThreads) {
     const int slot = slot_of[ids[i]];
@@ -123,6 +126,8 @@ __device__ __forceinline__ void add8(float (&sum)[8], uint4 v) {
 template <int TopK>
 __global__ void combine_kernel(const int* pair_row, const uint16_t* out, const uint16_t* shared_out, uint16_t* y,
                                int topk, int d) {
+  wait_for_previous();
+  let_next_start();
   const size_t row = blockIdx.x;
   const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
   if (channel >= d) return;
@@ -191,7 +196,8 @@ void plan_rows(const RowPlan& plan, const int32_t* ids, const float* weights, in
   if (slots > kPlanThreads) fail_shape("experts", "at most 1024 local experts", slots);
   const int choices = rows * topk, chunks = (choices + kChunk - 1) / kChunk;
   if (choices <= 2 * kPlanThreads) {
-    plan_kernel<<<1, kPlanThreads, 0, stream>>>(plan, ids, weights, choices, topk, slot_of, slots);
+    launch("plan_kernel", plan_kernel, {.grid = dim3(1), .block = dim3(kPlanThreads), .stream = stream, .early = true},
+           plan, ids, weights, choices, topk, slot_of, slots);
   } else {
     HADAL_CUDA(cudaMemsetAsync(plan.count, 0, slots * sizeof(int), stream));
     count_kernel<<<chunks, kChunk, 0, stream>>>(plan, ids, choices, slot_of, slots);
@@ -206,11 +212,9 @@ void combine_rows(const int* pair_row, const uint16_t* out, const uint16_t* shar
   if (rows == 0) return;
   const int threads = 128;
   const dim3 grid(rows, (d / 8 + threads - 1) / threads);
-  if (topk == 6)
-    combine_kernel<6><<<grid, threads, 0, stream>>>(pair_row, out, shared_out, y, topk, d);
-  else
-    combine_kernel<0><<<grid, threads, 0, stream>>>(pair_row, out, shared_out, y, topk, d);
-  HADAL_CUDA_LAUNCHED("combine_kernel");
+  launch("combine_kernel", topk == 6 ? combine_kernel<6> : combine_kernel<0>,
+         {.grid = grid, .block = dim3(threads), .stream = stream, .early = true}, pair_row, out, shared_out, y, topk,
+         d);
 }
 
 }  // namespace hadal::cuda

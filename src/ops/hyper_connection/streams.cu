@@ -478,30 +478,43 @@ struct Streams {
       const int ready = i - kLag;
       const uint32_t expected = tag + 1 + ready;
       const int64_t slot = int64_t{static_cast<int>(expected % kRing)} * slices;
+      float product = 0;
+      int row = kRows, first = 0;  // the row of tile `ready` whose coefficients are made here, if any
       if (kExchange && ready >= 0) {
-        // Squares of x: lane (half, row) adds every second slice.
-        const int half = lane / kRows, row = lane % kRows;
-        float sum = receive_sum<kUsualSlices / 2, 2 * kRows>(squares + (slot + half) * kRows + row,
-                                                             (slices - half + 1) / 2, expected);
+        if constexpr (Mix) {
+          // The rows of a tile are dealt to the slices, from another one on for each tile.
+          first = tiles.row(ready);
+          const int start = (first + (tiles.first + ready) * kRows) % slices;
+          row = blockIdx.x < start ? blockIdx.x + slices - start : blockIdx.x - start;
+          if (first + row >= p.rows) row = kRows;
+        }
+        // Squares of x: lane (half, local) adds every second slice. With the usual number of slices there is at most one row
+        // of products, and it comes along.
+        const int half = lane / kRows, local = lane % kRows;
+        const uint64_t* from = squares + (slot + half) * kRows + local;
+        float sum;
+        if (slices == kUsualSlices) {
+          const bool along = row < kRows && lane < kSent;
+          const float2 both = receive_both<kUsualSlices / 2, 2 * kRows, kUsualSlices, kRows * kSent>(
+              from, along ? products + (slot * kRows + row) * kSent + lane : nullptr, expected);
+          sum = both.x;
+          product = both.y;
+        } else {
+          sum = receive_sum(from, 2 * kRows, (slices - half + 1) / 2, expected);
+        }
         sum += __shfl_xor_sync(kFullWarp, sum, kRows);
         if (lane < kRows) team.x_scale[ready % 2][lane] = inverse_rms(sum, p.d, p.norm_eps);
       }
       copy_async_wait<0>();
       named_barrier(barrier, kTeamThreads);
-      if (Mix && ready >= 0) {
-        // The rows of a tile are dealt to the slices, from another one on for each tile.
-        const int first = tiles.row(ready), start = (first + (tiles.first + ready) * kRows) % slices;
-        for (int row = blockIdx.x < start ? blockIdx.x + slices - start : blockIdx.x - start; row < kRows;
-             row += slices) {
-          if (first + row >= p.rows) break;
-          if (lane < kSent) {
-            const float sum = receive_sum<kUsualSlices, kRows * kSent>(products + (slot * kRows + row) * kSent + lane,
-                                                                       slices, expected);
-            team.finish[waiting][lane] = sum;
-            if (lane == 0) team.finish_row[waiting] = first + row;
-          }
-          if (++waiting == kFinishRows) finish_rows();
+      for (; row < kRows && first + row < p.rows; row += slices) {
+        if (lane < kSent) {
+          if (slices != kUsualSlices)
+            product = receive_sum(products + (slot * kRows + row) * kSent + lane, kRows * kSent, slices, expected);
+          team.finish[waiting][lane] = product;
+          if (lane == 0) team.finish_row[waiting] = first + row;
         }
+        if (++waiting == kFinishRows) finish_rows();
       }
     }
     if constexpr (Mix) finish_rows();

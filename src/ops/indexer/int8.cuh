@@ -70,18 +70,12 @@ __device__ __forceinline__ Int8Values int8_values(uint32_t shift) {
   const auto minus = [](uint32_t v) { return (0x80808080u - v) ^ 0x80808080u; };
   return {low, high, minus(low), minus(high)};
 }
-// Without the mask that __byte_perm puts on the selector.
-__device__ __forceinline__ uint32_t permute(uint32_t low, uint32_t high, uint32_t selector) {
-  uint32_t r;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(selector));
-  return r;
-}
 // Eight E2M1 codes, low nibble first, in two words of signed bytes.
 __device__ __forceinline__ void codes_to_int8(uint32_t codes, const Int8Values& v, uint32_t& low, uint32_t& high) {
   // Selectors of four bits: a magnitude; and byte i of the magnitudes or of the negatives.
   const uint32_t magnitude = codes & 0x77777777u, side = ((codes >> 1) & 0x44444444u) | 0x32103210u;
   const auto four = [&](uint32_t m, uint32_t s) {
-    return permute(permute(v.low, v.high, m), permute(v.minus_low, v.minus_high, m), s);
+    return permute_bytes(permute_bytes(v.low, v.high, m), permute_bytes(v.minus_low, v.minus_high, m), s);
   };
   low = four(magnitude, side);
   high = four(magnitude >> 16, side >> 16);

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "ops/cuda/errors.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/row.cuh"
 #include "ops/indexer/int8.cuh"
 
@@ -14,6 +15,8 @@ constexpr int kWarps = 4;
 __global__ void __launch_bounds__(32 * kWarps)
     codes_kernel(const uint16_t* q, int64_t count, const int32_t* position, Rope rope, Int8Queries out, float* trace) {
   __shared__ float shared[kWarps][kInt8Dim];
+  wait_for_previous();
+  let_next_start();
   const int lane = threadIdx.x % 32;
   const int64_t i = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (i >= count) return;
@@ -52,6 +55,8 @@ __global__ void __launch_bounds__(32 * kWarps)
 // w = bf16( bf16(weights_proj x) * factor ), times the query's scale. One warp a row.
 __global__ void __launch_bounds__(32 * kWarps)
     weights_kernel(const uint16_t* projected, int rows, double factor, Int8Queries out) {
+  wait_for_previous();
+  let_next_start();
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= rows) return;
   const int64_t i = row * kInt8Heads + lane;
@@ -66,12 +71,16 @@ __global__ void __launch_bounds__(32 * kWarps)
 void launch_int8_queries(cudaStream_t stream, const uint16_t* q, const uint16_t* projected, int rows,
                          const int32_t* position, const Rope& rope, const Int8Queries& out, float* trace) {
   const int64_t count = int64_t{rows} * kInt8Heads;
-  codes_kernel<<<static_cast<unsigned>((count + kWarps - 1) / kWarps), 32 * kWarps, 0, stream>>>(q, count, position,
-                                                                                                 rope, out, trace);
-  HADAL_CUDA_LAUNCHED("index queries");
+  launch("index queries", codes_kernel,
+         {.grid = dim3(static_cast<unsigned>((count + kWarps - 1) / kWarps)),
+          .block = dim3(32 * kWarps),
+          .stream = stream,
+          .early = true},
+         q, count, position, rope, out, trace);
   const double factor = 1 / std::sqrt(static_cast<double>(kInt8Dim) * kInt8Heads);
-  weights_kernel<<<(rows + kWarps - 1) / kWarps, 32 * kWarps, 0, stream>>>(projected, rows, factor, out);
-  HADAL_CUDA_LAUNCHED("index head weights");
+  launch("index head weights", weights_kernel,
+         {.grid = dim3((rows + kWarps - 1) / kWarps), .block = dim3(32 * kWarps), .stream = stream, .early = true},
+         projected, rows, factor, out);
 }
 
 }  // namespace hadal::cuda

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/cuda/errors.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/row.cuh"
 #include "ops/indexer/int8.cuh"
 
@@ -21,6 +22,8 @@ __global__ void __launch_bounds__(kThreads, 2) narrow_kernel(const __grid_consta
   // Of every run: the physical row, and how many of its entries are visible (all but in the end of a list's last block).
   __shared__ __align__(8) int32_t physical[kMostEntries / kRun];
   __shared__ uint8_t seen[kMostEntries / kRun];
+  wait_for_previous();
+  let_next_start();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int row = p.first_row + blockIdx.y, first = blockIdx.x * entries;
   const int blocks = p.lists.blocks(row), length = p.lists.length(row), visible = p.lists.visible(row);
@@ -123,11 +126,8 @@ void launch_index_scores_narrow(cudaStream_t stream, const ScoreProblem& p) {
   const int64_t wanted = int64_t{p.longest} * p.row_count / 1024;
   const int entries = static_cast<int>(std::clamp<int64_t>(wanted / kStep * kStep, kStep, kMostEntries));
   const dim3 grid((p.longest + entries - 1) / entries, p.row_count);
-  if (p.official)
-    narrow_kernel<true><<<grid, kThreads, 0, stream>>>(p, entries);
-  else
-    narrow_kernel<false><<<grid, kThreads, 0, stream>>>(p, entries);
-  HADAL_CUDA_LAUNCHED("index scores, narrow");
+  launch("index scores, narrow", p.official ? narrow_kernel<true> : narrow_kernel<false>,
+         {.grid = grid, .block = dim3(kThreads), .stream = stream, .early = true}, p, entries);
 }
 
 }  // namespace hadal::cuda

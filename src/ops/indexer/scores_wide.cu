@@ -91,66 +91,8 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
       for (int k = 0; k < 4; ++k) codes_to_int8(key.codes[k], values, keys[k][half], keys[k][2 + half]);
     }
     careful_key = __syncthreads_or(careful_key) != 0;
-    int row = first_tile * kInt8TileRows + t;
-    float* out = p.scores + int64_t{row - p.first_row} * p.stride + warp_entry + g;
-    float* best = p.best + int64_t{row - p.first_row} * (p.stride / Granule) + warp_entry / Granule;
-    uint32_t out_step = static_cast<uint32_t>(kInt8TileRows * p.stride);
-    asm volatile("" : "+r"(out_step));  // or the compiler computes it in every turn
-    int dots[kColumns / 2];
-    // Of careful tiles too, in vain: the matrix unit's work must not hang on a condition.
-    const auto multiply = [&](uint32_t stage) {
-      const uint64_t query = k_major_descriptor(smem_address(s.query[stage]));
-      wgmma_fence();
-#pragma unroll
-      for (int b = 0; b < 4; ++b) wgmma_int8_n128(dots, keys[b], query + 2 * b, b > 0);
-      wgmma_commit();
-    };
-    mbarrier_wait(&s.full[used % kStages], used / kStages & 1);
-    multiply(used % kStages);
-#pragma unroll 1
-    for (int tile = 0; tile < tiles; ++tile, row += kInt8TileRows) {
-      const uint32_t use = used + tile, stage = use % kStages;
-      if (lane == 0 && warp == tile % kWarps && tile + kAhead < tiles)
-        load_rows(s, p, first_tile + tile + kAhead, use + kAhead);
-      float score[2];  // of key 8 half + g and row t
-      float w[kInt8Heads];
-      const float* weights = s.weights[stage] + t * kWeightStride;
-      const auto read = [&](int i) {
-        const float4 four = reinterpret_cast<const float4*>(weights)[i];
-        w[4 * i] = four.x, w[4 * i + 1] = four.y, w[4 * i + 2] = four.z, w[4 * i + 3] = four.w;
-      };
-#pragma unroll
-      for (int i = 0; i < 4; ++i) read(i);
-      const bool careful = careful_key || weights[kInt8Heads] != 0;
-      wgmma_wait<0>();
-#pragma unroll
-      for (int i = 4; i < 8; ++i) read(i);
-      score[0] = sum_heads<Official>(dots, w, 0) * factor[0];
-      score[1] = sum_heads<Official>(dots, w, 1) * factor[1];
-      // The next tile's products, so that what follows hides behind them. (After the last tile once more the same.)
-      const uint32_t next = tile + 1 < tiles ? use + 1 : use;
-      mbarrier_wait(&s.full[next % kStages], next / kStages & 1);
-      multiply(next % kStages);
-      // Rows of other requests and past the last count too, whatever they hold.
-      if (__any_sync(kFullWarp, careful)) {
-        float part[2][kInt8TileRows];
-        const PackedKey key[2] = {packed(0), packed(1)};
-#pragma unroll 1
-        for (int r = 0; r < kInt8TileRows; ++r) {
-          float two[2];
-          const int of = min(max(row - t + r, begin), end - 1);  // a row that there is
-          careful_scores<Official>(s.query[stage], r, s.weights[stage] + r * kWeightStride,
-                                   p.int8.relative + int64_t{of} * kInt8Heads, key, two);
-#pragma unroll
-          for (int i = 0; i < kInt8TileRows; ++i)
-            if (i == r) part[0][i] = two[0], part[1][i] = two[1];
-        }
-        score[0] = sum_quads(part[0]);
-        score[1] = sum_quads(part[1]);
-      }
-      __syncwarp();
-      if (lane == 0) mbarrier_arrive(&s.empty[stage]);
-
+    // Stores the scores of key 8 half + g and a row, and the largest of the warp's 16 keys or of either eight.
+    const auto keep = [&](float(&score)[2], int row, float* out, float* best) {
       const bool mine = row >= begin && row < end;
       if constexpr (Official) score[0] = round_bf16(score[0]), score[1] = round_bf16(score[1]);
       if (!all_visible) {
@@ -158,12 +100,11 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
         if (seen <= 0) score[0] = -INFINITY;
         if (seen <= 8) score[1] = -INFINITY;
       }
-      // The largest of the warp's 16 keys, or of either eight: then lanes of even g end up with the first eight's.
       float top;
       if constexpr (Granule == kWarpKeys) {
         top = fmaxf(score[0], score[1]);
         top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 4));
-      } else {
+      } else {  // lanes of even g end up with the first eight's
         const bool odd = (g & 1) != 0;
         top = fmaxf(odd ? score[1] : score[0], __shfl_xor_sync(kFullWarp, odd ? score[0] : score[1], 4));
       }
@@ -174,11 +115,79 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
         out[8] = score[1];
         if (g < kWarpKeys / Granule) best[g] = top;
       }
+    };
+    const int first_row = first_tile * kInt8TileRows + t;  // the lane's
+    float* const first_out = p.scores + int64_t{first_row - p.first_row} * p.stride + warp_entry + g;
+    float* const first_best = p.best + int64_t{first_row - p.first_row} * (p.stride / Granule) + warp_entry / Granule;
+    uint32_t out_step = static_cast<uint32_t>(kInt8TileRows * p.stride);
+    asm volatile("" : "+r"(out_step));  // or the compiler computes it in every turn
+    int dots[kColumns / 2];
+    const auto multiply = [&](uint32_t stage) {
+      const uint64_t query = k_major_descriptor(smem_address(s.query[stage]));
+      wgmma_fence();
+#pragma unroll
+      for (int b = 0; b < 4; ++b) wgmma_int8_n128(dots, keys[b], query + 2 * b, b > 0);
+      wgmma_commit();
+    };
+    mbarrier_wait(&s.full[used % kStages], used / kStages & 1);
+    multiply(used % kStages);
+    bool careful = careful_key;
+    int row = first_row;
+    float *out = first_out, *best = first_best;
+#pragma unroll 1
+    for (int tile = 0; tile < tiles; ++tile) {
+      const uint32_t use = used + tile, stage = use % kStages;
+      if (lane == 0 && warp == tile % kWarps && tile + kAhead < tiles)
+        load_rows(s, p, first_tile + tile + kAhead, use + kAhead);
+      float w[kInt8Heads];
+      const float* weights = s.weights[stage] + t * kWeightStride;
+      const auto read = [&](int i) {
+        const float4 four = reinterpret_cast<const float4*>(weights)[i];
+        w[4 * i] = four.x, w[4 * i + 1] = four.y, w[4 * i + 2] = four.z, w[4 * i + 3] = four.w;
+      };
+#pragma unroll
+      for (int i = 0; i < 4; ++i) read(i);
+      careful |= weights[kInt8Heads] != 0;
+      wgmma_wait<0>();
+#pragma unroll
+      for (int i = 4; i < 8; ++i) read(i);
+      float score[2] = {sum_heads<Official>(dots, w, 0) * factor[0], sum_heads<Official>(dots, w, 1) * factor[1]};
+      // The next tile's products, so that what follows hides behind them. (After the last tile once more the same.)
+      const uint32_t next = tile + 1 < tiles ? use + 1 : use;
+      mbarrier_wait(&s.full[next % kStages], next / kStages & 1);
+      multiply(next % kStages);
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(&s.empty[stage]);
+      keep(score, row, out, best);
+      row += kInt8TileRows;
       out += out_step;
       best += out_step / Granule;
     }
     wgmma_wait<0>();
     used += tiles;
+    // What needs care is done again, seldom and slowly.
+    if (!__any_sync(kFullWarp, careful)) continue;
+    const PackedKey key[2] = {packed(0), packed(1)};
+    for (int tile = 0; tile < tiles; ++tile) {
+      const int64_t tile_row = int64_t{first_tile + tile} * kInt8TileRows;
+      const float* weights = p.int8.weights + tile_row * kWeightStride;
+      // Rows of other requests and past the last count too, whatever they hold.
+      if (!__any_sync(kFullWarp, careful_key || weights[t * kWeightStride + kInt8Heads] != 0)) continue;
+      float part[2][kInt8TileRows];
+#pragma unroll 1
+      for (int r = 0; r < kInt8TileRows; ++r) {
+        float two[2];
+        const int64_t of = min(max(tile_row + r, int64_t{begin}), int64_t{end - 1});  // a row that there is
+        careful_scores<Official>(p.int8.codes + int64_t{first_tile + tile} * kInt8TileBytes, r,
+                                 weights + r * kWeightStride, p.int8.relative + of * kInt8Heads, key, two);
+#pragma unroll
+        for (int i = 0; i < kInt8TileRows; ++i)
+          if (i == r) part[0][i] = two[0], part[1][i] = two[1];
+      }
+      float score[2] = {sum_quads(part[0]), sum_quads(part[1])};
+      keep(score, static_cast<int>(tile_row) + t, first_out + int64_t{tile} * out_step,
+           first_best + int64_t{tile} * (out_step / Granule));
+    }
   }
 }
 

@@ -8,6 +8,8 @@
 #include <cmath>
 
 #include "ops/cuda/errors.h"
+#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/row.cuh"
 #include "ops/indexer/kernels.cuh"
 
@@ -230,6 +232,8 @@ template <bool Staged>
 __global__ void __launch_bounds__(kThreads) select_kernel(const __grid_constant__ SelectProblem p) {
   __shared__ SelectShared shared;
   extern __shared__ __align__(16) unsigned staged[];
+  wait_for_previous();
+  let_next_start();
   const int row = p.first_row + blockIdx.x;
   const int64_t step_row = p.lists.rows.step_row[row];
   const int segment = p.lists.rows.segment[row];
@@ -306,8 +310,8 @@ void launch_index_select(cudaStream_t stream, const SelectProblem& p) {
         select_kernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostStaged * sizeof(unsigned));
     HADAL_CUDA(prepared);
     const auto bytes = static_cast<size_t>(maxima + 3) / 4 * 4 * sizeof(unsigned);
-    select_kernel<true><<<p.row_count, kThreads, bytes, stream>>>(p);
-    HADAL_CUDA_LAUNCHED("index selection");
+    launch("index selection", select_kernel<true>,
+           {.grid = dim3(p.row_count), .block = dim3(kThreads), .shared = bytes, .stream = stream, .early = true}, p);
     return;
   }
   select_kernel<false><<<p.row_count, kThreads, 0, stream>>>(p);

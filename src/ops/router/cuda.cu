@@ -46,7 +46,7 @@ void router(Context& context, const RouterArgs& args) {
                             args.scores ? args.scores.f32() : nullptr};
   if (args.gate.format == WeightFormat::bf16 && router_takes(experts, args.gate.k)) {
     const RouterLogits p{args.x.bf16(), static_cast<const uint16_t*>(args.gate.data), args.gate.k, select};
-    return args.rows <= kRouterFewRows ? route_few(cuda, p) : route_many(cuda, p);
+    return few_takes(cuda, select) ? route_few(cuda, p) : route_many(cuda, p);
   }
   Scratch scratch(cuda);
   const Tensor logits = cuda.tensor(args.rows, experts, DType::f32);

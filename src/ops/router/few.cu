@@ -110,6 +110,10 @@ __global__ void __launch_bounds__(32 * kWarps, 1)
 
 }  // namespace
 
+bool few_takes(const CudaContext& cuda, const RouterSelect& p) {
+  return p.rows <= kRouterFewRows && p.experts / kExperts * kRouterChains <= cuda.multiprocessors();
+}
+
 void route_few(CudaContext& cuda, const RouterLogits& p) {
   const int row_bytes = 2 * p.k / kRouterChains + kPad;
   const int tokens = std::min(kTokens, (p.select.rows + 7) / 8 * 8);

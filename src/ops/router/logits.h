@@ -21,8 +21,10 @@ struct RouterLogits {
 
 // By the shape of the gate alone.
 bool router_takes(int experts, int k);
-void route_few(CudaContext& cuda, const RouterLogits& p);   // at most kRouterFewRows
-void route_many(CudaContext& cuda, const RouterLogits& p);  // any number
+void route_many(CudaContext& cuda, const RouterLogits& p);  // any number of rows
+// At most 128 rows, and its CTAs are resident together. The same bits.
+bool few_takes(const CudaContext& cuda, const RouterSelect& p);
+void route_few(CudaContext& cuda, const RouterLogits& p);
 constexpr int kRouterFewRows = 128;
 
 }  // namespace hadal::cuda

@@ -23,7 +23,7 @@ __device__ __forceinline__ uint32_t ordered(float v) {
 }
 
 __device__ __forceinline__ float router_score(const RouterSelect& p, float logit) {
-  const float x = logit / p.gate_temp;
+  const float x = p.gate_temp == 1.0f ? logit : logit / p.gate_temp;
   return sqrtf(x > 20.0f ? x : log1pf(expf(x)));  // sqrt(softplus(x)), PyTorch's form
 }
 __device__ __forceinline__ const float* router_bias(const RouterSelect& p, int64_t row) {

@@ -1,6 +1,7 @@
 // Expands the packed rows that a step's queries may see, and finds the queries' rotations.
 // A warp expands several rows at a time, so that their loads are in flight together: finding a row takes a chain of loads.
 #include "ops/cuda/errors.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/row.cuh"
 #include "ops/sparse_attention/matrix.cuh"
 
@@ -31,6 +32,8 @@ __device__ __forceinline__ uint64_t shared_source(const AttentionProblem& p, con
 __global__ void __launch_bounds__(32 * kWarps)
     expand_kernel(const __grid_constant__ AttentionProblem p, const __grid_constant__ ExpandedRows e,
                   int rotation_blocks) {
+  wait_for_previous();
+  let_next_start();
   if (static_cast<int>(blockIdx.x) < rotation_blocks) {
     const int pairs = p.args.rope.dim / 2, i = blockIdx.x * 32 * kWarps + threadIdx.x;
     if (i < p.out.rows * pairs) e.rotations[i] = rotation(p.args.rope, i % pairs, p.out.position[i / pairs]);
@@ -70,8 +73,9 @@ void launch_expand(const AttentionProblem& p, const ExpandedRows& e, cudaStream_
   constexpr int kThreads = 32 * kWarps, kBlockRows = kWarps * kWarpRows;
   const int rotation_blocks = (p.out.rows * (p.args.rope.dim / 2) + kThreads - 1) / kThreads;
   const auto row_blocks = static_cast<int>((e.count + kBlockRows - 1) / kBlockRows);
-  expand_kernel<<<rotation_blocks + row_blocks, kThreads, 0, stream>>>(p, e, rotation_blocks);
-  HADAL_CUDA_LAUNCHED("expand_kernel");
+  launch("expand_kernel", expand_kernel,
+         {.grid = dim3(rotation_blocks + row_blocks), .block = dim3(kThreads), .stream = stream, .early = true}, p, e,
+         rotation_blocks);
 }
 
 }  // namespace hadal::cuda

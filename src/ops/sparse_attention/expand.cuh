@@ -1,6 +1,6 @@
 // Packed latent rows -> bf16.
 //
-// All values are stored times 2^-8. A code moved to the low end of a bf16's exponent needs a factor up to 2^126 times its
+// All values are stored times 2^-8. An E4M3 code moved to the low end of a bf16's exponent needs a factor up to 2^126 times its
 // group's scale; with 2^-8 that factor is one bf16 for every scale that occurs, so one multiplication decodes two values
 // exactly. The softmax scale and the last division take the 2^8 back.
 #pragma once
@@ -24,24 +24,26 @@ __device__ __forceinline__ void expand_e4m3(uint32_t codes, uint32_t factor, uin
   high = multiply_bf16x2((b & 0x80008000u) | ((b >> 4) & 0x07f007f0u), factor);
 }
 
-// Eight E2M1 codes, low nibble first, four bf16 pairs.
+// Eight E2M1 codes, low nibble first, four bf16 pairs: both bytes of a magnitude from tables of eight, the sign from one of
+// two, by selectors of four bits.
 __device__ __forceinline__ uint4 expand_e2m1(uint32_t codes, uint32_t factor) {
-  const uint32_t even = codes & 0x0f0f0f0fu, odd = (codes >> 4) & 0x0f0f0f0fu;
+  const uint32_t magnitude = codes & 0x77777777u, sign = (codes >> 1) & 0x44444444u;
   uint32_t out[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    // bytes: even code, 0, odd code, 0; the upper bytes are cleared by the masks below
-    const uint32_t pair = __byte_perm(even, odd, i | (i << 4) | ((4 + i) << 8) | ((4 + i) << 12));
-    out[i] = multiply_bf16x2(((pair << 12) & 0x80008000u) | ((pair << 6) & 0x01c001c0u), factor);
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t m = magnitude >> (16 * i), s = sign >> (16 * i);
+    const uint32_t low = permute_bytes(0xc0800000u, 0xc0804000u, m);
+    const uint32_t high = permute_bytes(0x3f3f3f00u, 0x40404040u, m) | permute_bytes(0, 0x80808080u, s);
+    out[2 * i] = multiply_bf16x2(permute_bytes(low, high, 0x5140), factor);
+    out[2 * i + 1] = multiply_bf16x2(permute_bytes(low, high, 0x7362), factor);
   }
   return make_uint4(out[0], out[1], out[2], out[3]);
 }
 
-// The bf16 pair of an E4M3 scale times 2^118, for E2M1 codes at 2^-126.
+// The bf16 pair of an E4M3 scale times 2^-8, for E2M1 values.
 __device__ __forceinline__ uint32_t entry_factor(uint32_t code) {
   const uint32_t bits = (code & 0x7f) << 4;  // the scale times 2^-120
-  constexpr uint32_t k119 = 0x7b007b00u;
-  return multiply_bf16x2(multiply_bf16x2(bits | bits << 16, k119), k119);
+  return multiply_bf16x2(bits | bits << 16, 0x77807780u);
 }
 
 // The same of a window row's scale: 2^(120 - 8) times 2^(scale - 127).

@@ -8,6 +8,7 @@
 // Warpgroup 0 multiplies. Five more expand the block's keys. 64 channels of them are a slab, which is a value tile of the
 // block that owns these columns: slabs are copied to them from shared memory to shared memory.
 #include "ops/cuda/errors.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/row.cuh"
 #include "ops/cuda/wgmma.cuh"
 #include "ops/sparse_attention/matrix.cuh"
@@ -344,6 +345,8 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   cluster_arrive();
+  wait_for_previous();
+  let_next_start();
   if (threadIdx.x < 128) {  // the others look for keys
     const uint8_t* from =
         static_cast<const uint8_t*>(p.args.q.data) + static_cast<int64_t>(query) * kHeads * kHeadDim * 2;
@@ -371,14 +374,16 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
 }
 
 template <int Pairs>
-void launch(const AttentionProblem& p, void* scratch, cudaStream_t stream) {
+void launch_few(const AttentionProblem& p, void* scratch, cudaStream_t stream) {
   constexpr int kBytes = sizeof(Shared<Pairs>);
   static_assert(kBytes <= 227 * 1024);
   static const cudaError_t prepared =
       cudaFuncSetAttribute(few_kernel<Pairs>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   HADAL_CUDA(prepared);
-  few_kernel<Pairs><<<p.out.rows * kBlocks, kThreads, kBytes, stream>>>(p, static_cast<Exchange<Pairs>*>(scratch));
-  HADAL_CUDA_LAUNCHED("few_attention");
+  launch(
+      "few_attention", few_kernel<Pairs>,
+      {.grid = dim3(p.out.rows * kBlocks), .block = dim3(kThreads), .shared = kBytes, .stream = stream, .early = true},
+      p, static_cast<Exchange<Pairs>*>(scratch));
 }
 
 }  // namespace
@@ -389,7 +394,7 @@ size_t few_attention_bytes(int queries, int most_keys) {
 
 void few_attention(const AttentionProblem& p, int most_keys, void* scratch, cudaStream_t stream) {
   HADAL_CUDA_CHECK(most_keys <= kMostFewKeys);
-  most_keys <= 128 ? launch<1>(p, scratch, stream) : launch<5>(p, scratch, stream);
+  most_keys <= 128 ? launch_few<1>(p, scratch, stream) : launch_few<5>(p, scratch, stream);
 }
 
 }  // namespace hadal::cuda

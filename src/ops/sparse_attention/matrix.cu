@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "ops/cuda/errors.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/row.cuh"
 #include "ops/cuda/wgmma.cuh"
 #include "ops/sparse_attention/matrix.cuh"
@@ -424,6 +425,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     mbarrier_init_fence();
   }
   __syncthreads();
+  wait_for_previous();
+  let_next_start();
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
   if (group >= 2) {
     registers_give<48>();
@@ -500,8 +503,13 @@ void matrix_attention(const AttentionProblem& p, const MatrixAttentionPlan& plan
   constexpr int kBytes = sizeof(Shared);
   static_assert(kBytes <= 227 * 1024);
   HADAL_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  kernel<<<std::min(p.out.rows, multiprocessors), kThreads, kBytes, stream>>>(p, e);
-  HADAL_CUDA_LAUNCHED("matrix_attention");
+  launch("matrix_attention", kernel,
+         {.grid = dim3(std::min(p.out.rows, multiprocessors)),
+          .block = dim3(kThreads),
+          .shared = kBytes,
+          .stream = stream,
+          .early = true},
+         p, e);
 }
 
 }  // namespace hadal::cuda
