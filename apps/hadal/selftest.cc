@@ -64,7 +64,8 @@ struct BlockResult {
 };
 
 // What lies below the operators of a backend and shows in no case of one.
-std::vector<BlockResult> check_blocks([[maybe_unused]] const testing::Device& device, [[maybe_unused]] Backend backend) {
+std::vector<BlockResult> check_blocks([[maybe_unused]] const testing::Device& device,
+                                      [[maybe_unused]] Backend backend) {
 #ifdef HADAL_HAVE_CUDA
   if (backend == Backend::cuda) {
     const std::unique_ptr<Context> bf16 = device.context(Numerics::bf16), fp8 = device.context(Numerics::fp8);

@@ -10,9 +10,12 @@ struct AttentionOutputCase {
   int rows, groups, k, o_lora, d;  // k = columns of a group
 };
 inline constexpr AttentionOutputCase kAttentionOutputCases[] = {
-    {"no rows", 0, 4, 64, 32, 64},    {"one row", 1, 4, 128, 32, 128},
-    {"one group", 3, 1, 64, 64, 96},  {"groups of an uneven number of blocks", 5, 2, 96, 32, 160},
-    {"many rows", 67, 4, 64, 32, 64}, {"wide", 3, 8, 512, 128, 512},
+    {"no rows", 0, 4, 64, 32, 64},
+    {"one row", 1, 4, 128, 32, 128},
+    {"one group", 3, 1, 64, 64, 96},
+    {"groups of an uneven number of blocks", 5, 2, 96, 32, 160},
+    {"many rows", 67, 4, 64, 32, 64},
+    {"wide", 3, 8, 512, 128, 512},
     {"wide, many rows", 150, 2, 256, 256, 256},
 };
 
