@@ -106,6 +106,10 @@ TEST(CommandLine, PrefixesOnDisk) {
   EXPECT_EQ(wrong.status, 2);
   EXPECT_NE(wrong.err.find("--prefill exact or full"), std::string::npos) << wrong.err;
   EXPECT_EQ(hadal(fmt::format("{} --prefix-cache-dir /proc/nothing", command)).status, 4);
+  for (const char* size : {"-5", "-5G", "many", "99999999999999T", "1"}) {
+    const Result r = hadal(fmt::format("{} --prefix-cache-dir '{}' --prefix-cache-disk-size {}", command, cache, size));
+    EXPECT_EQ(r.status, 2) << size << ": " << r.err;
+  }
 }
 
 TEST(CommandLine, LogitsAreWhatTheModelSays) {

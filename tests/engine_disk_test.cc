@@ -52,22 +52,7 @@ void write_file(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), std::ssize(bytes));
 }
 
-std::vector<int32_t> ids(size_t begin, size_t count) {
-  const std::vector<int32_t> all = golden_ids("v41-a");
-  const auto at = all.begin() + static_cast<std::ptrdiff_t>(begin);
-  return {at, at + static_cast<std::ptrdiff_t>(count)};
-}
-
-Request request_of(std::vector<int32_t> prompt, int64_t max_tokens = 5, uint64_t seed = 4) {
-  Request r;
-  r.prompt = std::move(prompt);
-  r.max_tokens = max_tokens;
-  r.ignore_eos = true;
-  r.logprobs = 0;
-  r.sampling.seed = seed;
-  r.sampling.temperature = seed % 3 == 0 ? 0.0 : 0.9;
-  return r;
-}
+std::vector<int32_t> ids(size_t begin, size_t count) { return ids_from("v41-a", begin, count); }
 
 EngineOptions options_on(const Folder& folder, const char* prefill = "exact") {
   EngineOptions o = options_for("v41-a");

@@ -9,26 +9,10 @@
 namespace hadal {
 namespace {
 
-Request request_of(std::vector<int32_t> prompt, int64_t max_tokens, uint64_t seed) {
-  Request r;
-  r.prompt = std::move(prompt);
-  r.max_tokens = max_tokens;
-  r.ignore_eos = true;
-  r.logprobs = 0;
-  r.sampling.seed = seed;
-  r.sampling.temperature = seed % 3 == 0 ? 0.0 : 0.9;
-  return r;
-}
-
 std::vector<int32_t> joined(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
   std::vector<int32_t> all = a;
   all.insert(all.end(), b.begin(), b.end());
   return all;
-}
-
-std::vector<int32_t> ids_from(const std::string& set, size_t begin, size_t count) {
-  const std::vector<int32_t> ids = golden_ids(set);
-  return {ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(begin + count)};
 }
 
 TEST(PrefixCache, RepeatedPromptRunsOneToken) {

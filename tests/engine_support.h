@@ -87,6 +87,23 @@ inline EngineOptions options_for(const std::string& set) {
   return o;
 }
 
+inline Request request_of(std::vector<int32_t> prompt, int64_t max_tokens = 5, uint64_t seed = 4) {
+  Request r;
+  r.prompt = std::move(prompt);
+  r.max_tokens = max_tokens;
+  r.ignore_eos = true;
+  r.logprobs = 0;
+  r.sampling.seed = seed;
+  r.sampling.temperature = seed % 3 == 0 ? 0.0 : 0.9;
+  return r;
+}
+
+// `count` of the ids that a golden set has for its prompts, from `begin` on.
+inline std::vector<int32_t> ids_from(const std::string& set, size_t begin, size_t count) {
+  const std::vector<int32_t> ids = golden_ids(set);
+  return {ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(begin + count)};
+}
+
 inline std::vector<Request> some_requests(const std::string& set, int count) {
   const std::vector<int32_t> ids = golden_ids(set);
   std::mt19937 random(5);

@@ -159,6 +159,31 @@ TEST(ServeOpenAi, StopStringIsNotShownInPart) {
   EXPECT_TRUE(shared_server().becomes_idle()) << "the engine goes on behind a stop string";
 }
 
+// A sample that a stop string ends costs nothing more, while the others go on as if nothing had been.
+TEST(ServeOpenAi, StoppedSampleIsNotRunOn) {
+  const std::shared_ptr<Engine> engine = shared_server().server.engine();
+  const auto two = [&](const std::string& more) {
+    const Json body = parse_body(shared_server().post(
+        "/v1/chat/completions",
+        chat("Tell me a story.", R"("n": 2, "seed": 3, "temperature": 1, "ignore_eos": true)" + more)));
+    EXPECT_TRUE(shared_server().becomes_idle());
+    return std::pair(text_at(body, "choices", 0, "message", "content"),
+                     text_at(body, "choices", 1, "message", "content"));
+  };
+  const int64_t before = engine->stats().generated_tokens;
+  const auto [first, second] = two("");
+  const int64_t whole = engine->stats().generated_tokens - before;
+  EXPECT_EQ(whole, 120);
+  std::string stop;
+  for (size_t at = 10; at < 30 && (stop.empty() || second.find(stop) != std::string::npos); ++at)
+    stop = first.substr(at, 8);
+  ASSERT_EQ(second.find(stop), std::string::npos) << "the samples are alike: " << first << " | " << second;
+  const auto [ended, other] = two(fmt::format(R"(, "stop": [{}])", Json(stop).dump()));
+  EXPECT_EQ(ended, first.substr(0, first.find(stop)));
+  EXPECT_EQ(other, second);
+  EXPECT_LT(engine->stats().generated_tokens - before - whole, 100);
+}
+
 TEST(ServeOpenAi, PrefixIsContinued) {
   const HttpClient::Answer answer = shared_server().post(
       "/v1/chat/completions",

@@ -3,14 +3,15 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include "arrivals.h"
 #include "base/error.h"
 #include "bench_load.h"
+#include "checkpoint/output_file.h"
 #include "heat_map.h"
 #include "serve/http_client.h"
 #include "text/json.h"
@@ -216,7 +217,7 @@ void print_point(const ServeLoad& o, const Point& p) {
                v.p999, v.most);
 }
 
-void write_heat_map(const ServeLoad& o, const std::vector<Point>& points) {
+void draw_heat_map(OutputFile& out, const ServeLoad& o, const std::vector<Point>& points) {
   HeatMap first{"Time to the first token", {}}, between{"Time between tokens", {}};
   for (const Point& p : points) {
     const std::string name =
@@ -225,14 +226,16 @@ void write_heat_map(const ServeLoad& o, const std::vector<Point>& points) {
     between.columns.push_back({name, p.gaps()});
   }
   const bool rates = points.front().rate > 0;
-  std::ofstream out(o.heat_map);
-  out << heat_maps_svg(fmt::format("{}: {} requests each", o.url, points.front().outcomes.size()),
-                       rates ? "Requests a second" : "Requests at once", {first, between});
-  if (!out.flush()) fail(ErrorKind::io, "cannot write {}", o.heat_map);
+  const std::string svg = heat_maps_svg(fmt::format("{}: {} requests each", o.url, points.front().outcomes.size()),
+                                        rates ? "Requests a second" : "Requests at once", {first, between});
+  out.write(std::as_bytes(std::span(svg)));
+  out.commit();
 }
 
 void run(const ServeLoad& o) {
   const Target target = parse_url(o.url);
+  std::optional<OutputFile> picture;  // opened before the load, which may take long
+  if (!o.heat_map.empty()) picture.emplace(o.heat_map);
   std::vector<Point> points;
   for (const double rate : o.rates) points.push_back({fmt::format("{}", rate), 0, rate, {}});
   for (const int c : o.concurrencies) points.push_back({std::to_string(c), c, 0, {}});
@@ -258,7 +261,7 @@ void run(const ServeLoad& o) {
     print_point(o, p);
     std::fflush(stdout);
   }
-  if (!o.heat_map.empty()) write_heat_map(o, points);
+  if (picture) draw_heat_map(*picture, o, points);
   for (const Point& p : points)
     if (const int failed = p.failed(); failed > 0)
       fail(ErrorKind::io, "{} of {} requests failed, the first with: {}", failed, p.outcomes.size(), p.first_error());

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -281,7 +282,7 @@ json::object to_json(const Outcome& o) {
           {"planned_bytes", o.plan.cache + o.plan.windows + o.plan.snapshots}};
 }
 
-void write_heat_map(const Arguments& a, const std::vector<Outcome>& outcomes) {
+void draw_heat_map(OutputFile& file, const Arguments& a, const std::vector<Outcome>& outcomes) {
   std::vector<HeatMap> maps;
   const auto add = [&](const char* title, std::vector<double> Outcome::*member, bool expected) {
     HeatMap& map = maps.emplace_back();
@@ -302,7 +303,6 @@ void write_heat_map(const Arguments& a, const std::vector<Outcome>& outcomes) {
                                 a.engine.model.filename().string(), a.requests, a.engine.max_requests, a.prompt_tokens,
                                 a.output_tokens),
                     "Requests a second", maps);
-  OutputFile file(a.heat_map);
   file.write(std::as_bytes(std::span(svg)));
   file.commit();
 }
@@ -313,6 +313,8 @@ void run(Arguments a) {
   a.engine.prefix_cache = !a.no_prefix_cache;
   a.engine.max_waiting = 1 << 20;
   a.engine.speculate = parse_speculate(a.speculate);
+  std::optional<OutputFile> picture;  // opened before the runs, which may take long
+  if (!a.heat_map.empty()) picture.emplace(a.heat_map);
   std::vector<Outcome> outcomes;
   if (!a.trace.empty()) {
     std::vector<Arrival> arrivals = read_arrivals(a.trace);
@@ -328,7 +330,7 @@ void run(Arguments a) {
       outcomes.push_back(replay(a, draw(a, rate), rate));
     }
   }
-  if (!a.heat_map.empty()) write_heat_map(a, outcomes);
+  if (picture) draw_heat_map(*picture, a, outcomes);
   if (!a.json) {
     for (const Outcome& o : outcomes) print(o);
     return;

@@ -52,6 +52,13 @@ void PrefixCacheDiskOptions::add_to(CLI::App& command) {
       .add_option("--prefix-cache-disk-size", bytes,
                   "Bytes that the folder may hold, as in 500M or 64G; the longest unused entries go first")
       ->transform(CLI::AsSizeValue(false))
+      // Runs before the one above, which would take -5 for 2^64 - 5.
+      ->transform(CLI::Validator(
+          [](std::string& text) {
+            return text.starts_with('-') ? fmt::format("{} is below 0, expected bytes, as in 500M or 64G", text)
+                                         : std::string();
+          },
+          ""))
       ->needs(dir)
       ->default_str("16G");
 }

@@ -81,24 +81,16 @@ struct Time {
   double median_ms = 0, min_ms = 0, max_ms = 0;
 };
 
-// body(stream, i) for i = 0 .. inner-1 is captured into one graph; body may use i to rotate its inputs past L2. Replays for
-// `warm_ms` first, so that clocks settle where sustained work leaves them; then the median of `replays`.
-inline Time time_graph(int inner, const std::function<void(cudaStream_t, int)>& body, double warm_ms = 150,
-                       int replays = 15) {
-  cudaStream_t stream;
-  HADAL_CUDA(cudaStreamCreate(&stream));
-  cudaGraph_t graph;
-  cudaGraphExec_t run;
-  HADAL_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < inner; ++i) body(stream, i);
-  HADAL_CUDA(cudaStreamEndCapture(stream, &graph));
-  HADAL_CUDA(cudaGraphInstantiate(&run, graph, 0));
+// `replay` puts a graph of `inner` calls into the stream. Replays for `warm_ms` first, so that clocks settle where sustained work
+// leaves them; then the median of `replays`, a call.
+inline Time time_replays(cudaStream_t stream, int inner, const std::function<void()>& replay, double warm_ms,
+                         int replays) {
   cudaEvent_t begin, end;
   HADAL_CUDA(cudaEventCreate(&begin));
   HADAL_CUDA(cudaEventCreate(&end));
   const auto once = [&] {
     HADAL_CUDA(cudaEventRecord(begin, stream));
-    HADAL_CUDA(cudaGraphLaunch(run, stream));
+    replay();
     HADAL_CUDA(cudaEventRecord(end, stream));
     HADAL_CUDA(cudaEventSynchronize(end));
     float ms = 0;
@@ -109,12 +101,28 @@ inline Time time_graph(int inner, const std::function<void(cudaStream_t, int)>& 
   std::vector<double> times;
   for (int i = 0; i < replays; ++i) times.push_back(once() / inner);
   std::sort(times.begin(), times.end());
-  HADAL_CUDA(cudaGraphExecDestroy(run));
-  HADAL_CUDA(cudaGraphDestroy(graph));
   HADAL_CUDA(cudaEventDestroy(begin));
   HADAL_CUDA(cudaEventDestroy(end));
-  HADAL_CUDA(cudaStreamDestroy(stream));
   return {times[times.size() / 2], times.front(), times.back()};
+}
+
+// body(stream, i) for i = 0 .. inner-1 is captured into one graph; body may use i to rotate its inputs past L2.
+inline Time time_graph(int inner, const std::function<void(cudaStream_t, int)>& body, double warm_ms = 150,
+                       int replays = 15) {
+  cudaStream_t stream;
+  HADAL_CUDA(cudaStreamCreate(&stream));
+  cudaGraph_t graph;
+  cudaGraphExec_t run;
+  HADAL_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < inner; ++i) body(stream, i);
+  HADAL_CUDA(cudaStreamEndCapture(stream, &graph));
+  HADAL_CUDA(cudaGraphInstantiate(&run, graph, 0));
+  const Time time = time_replays(
+      stream, inner, [&] { HADAL_CUDA(cudaGraphLaunch(run, stream)); }, warm_ms, replays);
+  HADAL_CUDA(cudaGraphExecDestroy(run));
+  HADAL_CUDA(cudaGraphDestroy(graph));
+  HADAL_CUDA(cudaStreamDestroy(stream));
+  return time;
 }
 
 // ---- output ------------------------------------------------------------------------------------------------------

@@ -35,7 +35,6 @@ Tensor tensor(const DeviceArray<T>& array, int64_t rows, int64_t cols, DType typ
   return {array.get(), type, rows, cols};
 }
 
-// Median of replays of a graph of `inner` calls; `reset` runs before every replay, outside of the time.
 Time time_calls(CudaContext& context, int inner, const std::function<void(int)>& call, double warm_ms = 100,
                 int replays = 15) {
   call(0);  // what is made once
@@ -45,25 +44,8 @@ Time time_calls(CudaContext& context, int inner, const std::function<void(int)>&
         for (int i = 0; i < inner; ++i) call(i);
       },
       nullptr);
-  cudaEvent_t begin, end;
-  HADAL_CUDA(cudaEventCreate(&begin));
-  HADAL_CUDA(cudaEventCreate(&end));
-  const auto once = [&] {
-    HADAL_CUDA(cudaEventRecord(begin, context.stream()));
-    context.replay(*graph);
-    HADAL_CUDA(cudaEventRecord(end, context.stream()));
-    HADAL_CUDA(cudaEventSynchronize(end));
-    float ms = 0;
-    HADAL_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    return static_cast<double>(ms);
-  };
-  for (double spent = 0; spent < warm_ms;) spent += once();
-  std::vector<double> times;
-  for (int i = 0; i < replays; ++i) times.push_back(once() / inner);
-  std::sort(times.begin(), times.end());
-  HADAL_CUDA(cudaEventDestroy(begin));
-  HADAL_CUDA(cudaEventDestroy(end));
-  return {times[times.size() / 2], times.front(), times.back()};
+  return time_replays(
+      context.stream(), inner, [&] { context.replay(*graph); }, warm_ms, replays);
 }
 
 // ---- hyper_connection --------------------------------------------------------------------------------------------

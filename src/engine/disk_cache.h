@@ -78,9 +78,8 @@ class DiskCache {
     int64_t entries = 0, bytes = 0;  // on disk, of all identities
     int64_t written = 0;             // states
     int64_t evicted = 0, damaged = 0;
-    int64_t failed = 0;  // writes that the system refused
-    int64_t dropped =
-        0;  // states that were left out because too much waited, or because they are larger than the limit
+    int64_t failed = 0;   // writes that the system refused
+    int64_t dropped = 0;  // states that were left out: too much waited, or they are larger than the limit
   };
   Stats stats() const;
 

@@ -47,8 +47,7 @@ MemoryPlan plan_memory(const CacheLayout& layout, const EngineOptions& options, 
     if (fit < 2 * options.max_requests)
       fail(ErrorKind::out_of_memory,
            "the windows of {} requests take {:.1f} MB, snapshots of prefixes up to {:.1f} MB, two pages of {} tokens "
-           "for each "
-           "{:.1f} MB; the model takes {:.1f} MB of {:.1f} MB that are free. Ask for fewer requests at once",
+           "for each {:.1f} MB; the model takes {:.1f} MB of {:.1f} MB that are free. Ask for fewer requests at once",
            options.max_requests, mb(plan.windows), mb(plan.snapshots), tokens, mb(2 * page * options.max_requests),
            mb(mapped_weights), mb(free));
     pages = std::min(pages, fit);

@@ -19,6 +19,16 @@ __device__ __forceinline__ float warp_max(float v) {
   return v;
 }
 
+// Eight bf16 values.
+__device__ __forceinline__ void unpack8(const uint4& v, float (&out)[8]) {
+  const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    out[2 * i] = __uint_as_float(words[i] << 16);
+    out[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+  }
+}
+
 // Sum over a block of up to 1024 threads, the same in every thread. `shared` holds 32 floats and is free for reuse
 // after the next __syncthreads().
 __device__ __forceinline__ float block_sum(float v, float* shared) {

@@ -31,15 +31,6 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-__device__ __forceinline__ void unpack8(const uint4& v, float (&out)[8]) {
-  const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    out[2 * i] = __uint_as_float(words[i] << 16);
-    out[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
-  }
-}
-
 constexpr int kGateUnits = 2;  // of 8 channels, in the registers of a thread
 
 // One CTA a (row, copy), the copies of a row next to each other since they share its value: three sums, the gate, and the gated value added to h. Everything is read once, and at once.

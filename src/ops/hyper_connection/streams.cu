@@ -20,18 +20,16 @@
 #include "ops/cuda/launch.h"
 #include "ops/cuda/mma.cuh"
 #include "ops/cuda/row.cuh"
+#include "ops/hyper_connection/coefficients.cuh"
 
 namespace hadal::cuda {
 namespace {
 
-constexpr int kCopies = 4;
-constexpr int kMixes = (2 + kCopies) * kCopies;           // 24 = three tiles of 8
 constexpr int kParts = 2, kTiles = kParts * kMixes / 16;  // of the tensor core: 16 rows of the parts of fn
 constexpr int kWarps = 5, kColumns = 32 * kWarps, kRows = 16;
 constexpr int kTeams = 2, kTeamThreads = 32 * (kWarps + 1);
 constexpr int kStages = 2;                 // row tiles in flight, of each team
 constexpr int kUnits = 2 * (kCopies + 1);  // 16-byte units of a lane and a tile
-constexpr int kSent = kMixes + 1;          // mixing products and the sum of squares of h'
 constexpr int kSums = kSent + 1;           // and the sum of squares of x
 constexpr int kLag = 3;                    // tiles between the sums of a row and their use
 constexpr int kRing = 8;                   // tiles whose sums may be under way; 2 kLag + 1 are needed
@@ -75,15 +73,6 @@ struct Shared {
 };
 static_assert(sizeof(Shared) <= 227 * 1024);
 
-__device__ __forceinline__ void unpack8(const uint4& v, float (&out)[8]) {
-  const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    out[2 * i] = __uint_as_float(words[i] << 16);
-    out[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
-  }
-}
-
 // A warp's part of fn for some copies, in the order of the tensor core's operand A. Its 48 rows are the high parts of the
 // 24 mixes, then the low parts; lane (g, t) has rows 16 tile + g and 16 tile + g + 8 at columns 8 t .. 8 t + 7.
 template <int Copies>
@@ -120,72 +109,6 @@ __device__ __forceinline__ void load_fn(const Pass& p, int column, int first_cop
       out[0][lane] = make_uint4(high[0][i], high[1][i], high[0][i + 1], high[1][i + 1]);
       out[1][lane] = make_uint4(high[2][i], low[0][i], high[2][i + 1], low[0][i + 1]);
       out[2][lane] = make_uint4(low[1][i], low[2][i], low[1][i + 1], low[2][i + 1]);
-    }
-  }
-}
-
-__device__ __forceinline__ float reciprocal(float x) {
-  float r;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));  // within one unit of the last place
-  return r;
-}
-
-// The coefficients of `rows` rows from their products m, which are used up; a warp makes eight rows at a time, four lanes
-// each. The Sinkhorn steps divide C by line sums + eps; C is kept as diag(u) C0 diag(v), so that a step of a lane is one
-// sum and one reciprocal: u = u / (u s + eps) = 1 / (s + eps / u). This chain is what a decode step waits for: a lane for
-// each row, without shuffles, took four times as long.
-__device__ __forceinline__ void make_coefficients(const Pass& p, const float* base, const float* scale,
-                                                  float (*m)[kSent], const int* row_of, int rows) {
-  const int lane = threadIdx.x % 32, q = lane % kCopies;
-  for (int first = 0; first < rows; first += 32 / kCopies) {
-    const int local = first + lane / kCopies, r = min(local, rows - 1);  // past the end: the last row once more
-    const float rms = inverse_rms(m[r][kMixes], kCopies * p.d, p.norm_eps);
-    const float pre = m[r][q] * rms * scale[0] + base[q];
-    const float post = m[r][kCopies + q] * rms * scale[1] + base[kCopies + q];
-    float c[kCopies], column[kCopies];  // C0[q, k] and C0[j, q]
-#pragma unroll
-    for (int k = 0; k < kCopies; ++k) {
-      const int i = (2 + q) * kCopies + k;
-      c[k] = m[r][i] * rms * scale[2] + base[i];
-    }
-    const float top = fmaxf(fmaxf(c[0], c[1]), fmaxf(c[2], c[3]));
-#pragma unroll
-    for (int k = 0; k < kCopies; ++k) c[k] = expf(c[k] - top);
-    const float share = 1.0f / (c[0] + c[1] + (c[2] + c[3]));
-    __syncwarp();
-#pragma unroll
-    for (int k = 0; k < kCopies; ++k) m[r][(2 + q) * kCopies + k] = c[k] = c[k] * share + p.hc_eps;
-    __syncwarp();
-#pragma unroll
-    for (int j = 0; j < kCopies; ++j) column[j] = m[r][(2 + j) * kCopies + q];
-
-    float u = 1.0f, v = 1.0f, u_inverse = 1.0f, v_inverse = 1.0f, all[kCopies];
-#pragma unroll
-    for (int j = 0; j < kCopies; ++j) all[j] = 1.0f;
-      // The first iteration has the softmax in place of the row step.
-#pragma unroll 1
-    for (int iteration = 0; iteration < p.sinkhorn_iters; ++iteration) {
-      if (iteration > 0) {
-        u_inverse *= p.hc_eps;
-#pragma unroll
-        for (int k = 0; k < kCopies; ++k) u_inverse = fmaf(c[k], all[k], u_inverse);
-        u = reciprocal(u_inverse);
-#pragma unroll
-        for (int j = 0; j < kCopies; ++j) all[j] = __shfl_sync(kFullWarp, u, j, kCopies);
-      }
-      v_inverse *= p.hc_eps;
-#pragma unroll
-      for (int j = 0; j < kCopies; ++j) v_inverse = fmaf(column[j], all[j], v_inverse);
-      v = reciprocal(v_inverse);
-#pragma unroll
-      for (int k = 0; k < kCopies; ++k) all[k] = __shfl_sync(kFullWarp, v, k, kCopies);
-    }
-    if (local < rows) {
-      const int64_t at = int64_t{row_of[r]} * kCopies + q;
-      p.pre_out[at] = 1.0f / (1.0f + expf(-pre)) + p.hc_eps;
-      p.post_out[at] = 2.0f * (1.0f / (1.0f + expf(-post)));
-      reinterpret_cast<float4*>(p.comb_out)[at] =
-          make_float4(u * c[0] * all[0], u * c[1] * all[1], u * c[2] * all[2], u * c[3] * all[3]);
     }
   }
 }

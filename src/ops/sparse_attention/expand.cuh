@@ -52,6 +52,31 @@ __device__ __forceinline__ uint32_t window_factor(uint32_t scale) {
   return field | field << 16;
 }
 
+// 64 channels of an entry, from the scales of their four groups: put(chunk, values) for each eight of them in turn.
+template <typename Put>
+__device__ __forceinline__ void expand_entry(const uint4* codes, uint32_t scales, const Put& put) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t first = entry_factor(scales >> (16 * i)), second = entry_factor(scales >> (16 * i + 8));
+    put(4 * i, expand_e2m1(codes[i].x, first));
+    put(4 * i + 1, expand_e2m1(codes[i].y, first));
+    put(4 * i + 2, expand_e2m1(codes[i].z, second));
+    put(4 * i + 3, expand_e2m1(codes[i].w, second));
+  }
+}
+
+// 16 channels of a window row, chunk and chunk + 1.
+template <typename Put>
+__device__ __forceinline__ void expand_window(const uint4& codes, uint32_t factor, int chunk, const Put& put) {
+  uint4 v;
+  expand_e4m3(codes.x, factor, v.x, v.y);
+  expand_e4m3(codes.y, factor, v.z, v.w);
+  put(chunk, v);
+  expand_e4m3(codes.z, factor, v.x, v.y);
+  expand_e4m3(codes.w, factor, v.z, v.w);
+  put(chunk + 1, v);
+}
+
 // Channels 8 chunk .. 8 chunk + 7 of an entry or of a window row.
 struct PackedChunk {
   uint32_t low, high;  // codes; of an entry, low alone

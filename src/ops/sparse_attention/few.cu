@@ -124,26 +124,10 @@ __device__ __forceinline__ void store(uint32_t to, int r, const Part& p, bool en
                  : "memory");
   };
   if (entry) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t first = entry_factor(p.scales >> (16 * i)), second = entry_factor(p.scales >> (16 * i + 8));
-      put(4 * i, expand_e2m1(p.codes[i].x, first));
-      put(4 * i + 1, expand_e2m1(p.codes[i].y, first));
-      put(4 * i + 2, expand_e2m1(p.codes[i].z, second));
-      put(4 * i + 3, expand_e2m1(p.codes[i].w, second));
-    }
+    expand_entry(p.codes, p.scales, put);
   } else {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t factor = window_factor(p.scales >> (8 * (i / 2)));
-      uint4 v;
-      expand_e4m3(p.codes[i].x, factor, v.x, v.y);
-      expand_e4m3(p.codes[i].y, factor, v.z, v.w);
-      put(2 * i, v);
-      expand_e4m3(p.codes[i].z, factor, v.x, v.y);
-      expand_e4m3(p.codes[i].w, factor, v.z, v.w);
-      put(2 * i + 1, v);
-    }
+    for (int i = 0; i < 4; ++i) expand_window(p.codes[i], window_factor(p.scales >> (8 * (i / 2))), 2 * i, put);
   }
 }
 

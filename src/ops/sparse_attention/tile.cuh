@@ -60,14 +60,7 @@ __device__ __forceinline__ void store_part(uint8_t* tile, int r, PackedPart& par
                  : "memory");
   };
   if ((part.row & kIsEntry) != 0) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t first = entry_factor(part.scales >> (16 * i)), second = entry_factor(part.scales >> (16 * i + 8));
-      store(4 * i, expand_e2m1(part.codes[i].x, first));
-      store(4 * i + 1, expand_e2m1(part.codes[i].y, first));
-      store(4 * i + 2, expand_e2m1(part.codes[i].z, second));
-      store(4 * i + 3, expand_e2m1(part.codes[i].w, second));
-    }
+    expand_entry(part.codes, part.scales, store);
   } else {
     const auto* codes = reinterpret_cast<const uint8_t*>(part.row);
     const uint32_t scales = part.scales >> (side % 2 * 16);  // two of the four bytes that were read
@@ -76,13 +69,7 @@ __device__ __forceinline__ void store_part(uint8_t* tile, int r, PackedPart& par
       const uint32_t factor = window_factor(scales >> (8 * i));
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        uint4 v;
-        expand_e4m3(part.codes[j].x, factor, v.x, v.y);
-        expand_e4m3(part.codes[j].y, factor, v.z, v.w);
-        store(4 * i + 2 * j, v);
-        expand_e4m3(part.codes[j].z, factor, v.x, v.y);
-        expand_e4m3(part.codes[j].w, factor, v.z, v.w);
-        store(4 * i + 2 * j + 1, v);
+        expand_window(part.codes[j], factor, 4 * i + 2 * j, store);
         if (i == 0) part.codes[j] = load_early(codes + 32 + 16 * j);
       }
     }
