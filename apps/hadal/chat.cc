@@ -96,7 +96,7 @@ class Chat {
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::internal) throw;
       fmt::print(stderr, "hadal: error: {}\n", error.what());
-    }
+    } catch (const Interrupted& interrupted) { say(interrupted.message); }
   }
 
   void take(const std::string& line) {
@@ -265,7 +265,7 @@ class Chat {
       Progress progress("prefill", ids.size(), "tokens");
       read = cache_.prefill(ids, [&, before = int64_t{0}](int64_t done) mutable {
         progress.advance(static_cast<uint64_t>(done - std::exchange(before, done)));
-        if (LineReader::interrupted()) fail(ErrorKind::invalid_argument, "interrupted before the answer began");
+        if (LineReader::interrupted()) throw Interrupted{"interrupted before the answer began"};
       });
     }
     const double prefill_seconds = seconds_since(prefill_start);
