@@ -13,14 +13,14 @@ enum class Isa : uint8_t {
   scalar,       // plain C++
   avx2,         // AVX2, FMA and F16C
   avx512,       // AVX-512 F, BW, DQ, VL (Skylake-SP)
-  avx512_bf16,  // and VBMI and BF16 (Zen 4, Cooper Lake, Sapphire Rapids)
+  avx512_bf16,  // and VBMI and BF16 (Zen 4, Cooper Lake)
+  amx,          // and AMX tiles of BF16 (Sapphire Rapids)
 };
 
 std::string_view to_string(Isa isa);
 Isa parse_isa(std::string_view name);  // throws Error for an unknown name
 
 bool cpu_supports(Isa isa);
-bool cpu_has_amx();                 // tiles with BF16, enabled by the operating system
 std::vector<Isa> supported_isas();  // ascending, `scalar` first
 
 // The instruction set of this process: the best that the CPU has, unless choose_isa was called before the first use.

@@ -16,6 +16,9 @@ extern const Kernels table;
 namespace avx512_bf16 {
 extern const Kernels table;
 }
+namespace amx {
+extern const Kernels table;
+}
 
 const Kernels& kernels(Isa isa) {
   switch (isa) {
@@ -23,6 +26,7 @@ const Kernels& kernels(Isa isa) {
     case Isa::avx2: return avx2::table;
     case Isa::avx512: return avx512::table;
     case Isa::avx512_bf16: return avx512_bf16::table;
+    case Isa::amx: return amx::table;
   }
   fail(ErrorKind::internal, "unknown instruction set {}", static_cast<int>(isa));
 }

@@ -26,8 +26,8 @@ constexpr int layout_columns(Layout layout) {
   return layout == Layout::pairs_fp4 ? 128 : layout == Layout::pairs_fp8 ? 64 : 32;
 }
 
-// A worker's memory for decoded weights and partial sums.
-constexpr int64_t kTileBytes = int64_t{512} << 10;
+// A worker's memory for decoded weights, packed rows and partial sums.
+constexpr int64_t kTileBytes = int64_t{2} << 20;
 // Outputs that are decoded together when there are many rows: 32 rows of 5120 in bf16 take a third of the second-level
 // cache.
 constexpr int kTileOutputs = 32;
@@ -46,8 +46,9 @@ struct LinearTask {
   int rows = 0;
   float* y = nullptr;  // y[r * y_stride + n - n0]
   int64_t y_stride = 0;
-  bool round = false;    // to bf16
-  void* tile = nullptr;  // kTileBytes, 64-byte aligned
+  bool round = false;          // to bf16
+  void* tile = nullptr;        // kTileBytes, 64-byte aligned
+  const void* next = nullptr;  // weight bytes that this worker reads after these, as far as it is known: prefetched
 };
 
 // One query row of sparse attention and some of its heads.
@@ -97,6 +98,7 @@ struct StreamTask {
 struct Kernels {
   Isa isa = Isa::scalar;
   bool has_pairs = false;
+  bool has_tiles = false;
 
   // One row of k columns into `layout`.
   void (*prepare)(const float* x, int k, Layout layout, InputRounding rounding, void* out) = nullptr;

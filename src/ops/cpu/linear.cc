@@ -16,8 +16,21 @@ struct Piece {
 };
 
 // Pieces never touch a result: outputs are independent, and so are rows.
-void cut(const Product& p, int64_t all_outputs, int threads, std::vector<Piece>& pieces) {
+void cut(const Product& p, int64_t all_outputs, int threads, bool on_tiles, std::vector<Piece>& pieces) {
   const int n = p.weight->n;
+  if (on_tiles) {
+    // Every piece packs its rows for itself, which more than a few rows have to make up for; each is a stream of its own.
+    const int most = p.rows <= 4 ? 512 : 1024;
+    const int step = std::clamp(round_up((all_outputs + 4 * threads - 1) / (4 * threads), 32), 32, most);
+    const int64_t output_cuts = (all_outputs + step - 1) / step;
+    const int64_t row_cuts =
+        std::clamp<int64_t>((3 * threads + output_cuts - 1) / output_cuts, 1, (p.rows + 127) / 128);
+    const int row_step = round_up((p.rows + row_cuts - 1) / row_cuts, 32);
+    for (int n0 = 0; n0 < n; n0 += step)
+      for (int r0 = 0; r0 < p.rows; r0 += row_step)
+        pieces.push_back({&p, n0, std::min(n, n0 + step), r0, std::min(p.rows, r0 + row_step)});
+    return;
+  }
   if (p.rows <= kDirectRows) {
     // Bound by memory: four pieces a thread even out what else the machine does.
     const int step = std::max(16, round_up((all_outputs + 4 * threads - 1) / (4 * threads), 8));
@@ -34,6 +47,14 @@ void cut(const Product& p, int64_t all_outputs, int threads, std::vector<Piece>&
 }
 
 }  // namespace
+
+const void* weight_data(const Weight& w, int n) {
+  const int64_t bytes = w.format == WeightFormat::f32     ? int64_t{4} * w.k
+                        : w.format == WeightFormat::bf16  ? int64_t{2} * w.k
+                        : w.format == WeightFormat::mxfp4 ? w.k / 2
+                                                          : w.k;
+  return static_cast<const std::byte*>(w.data) + n * bytes;
+}
 
 Layout layout_of(const CpuContext& context, const Weight& weight) {
   const bool pairs = kernels(context).has_pairs && rounds(context) && weight.format != WeightFormat::f32;
@@ -77,7 +98,9 @@ void multiply(CpuContext& context, std::span<const Product> products) {
   std::vector<Piece> pieces;
   for (const Product& p : products) {
     if (p.rows == 0) continue;
-    cut(p, outputs, threads, pieces);
+    const bool tiles =
+        kernels(context).has_tiles && (p.x.layout == Layout::pairs_fp8 || p.x.layout == Layout::pairs_fp4);
+    cut(p, outputs, threads, tiles, pieces);
   }
   auto* tile = scratch.get<std::byte>(threads * kTileBytes);
   const Kernels& kernel = kernels(context);
@@ -97,6 +120,11 @@ void multiply(CpuContext& context, std::span<const Product> products) {
     task.y_stride = p.y_stride;
     task.round = p.round && rounding;
     task.tile = tile + worker * kTileBytes;
+    // Workers take pieces in turn, more or less.
+    if (i + threads < static_cast<int>(pieces.size())) {
+      const Piece& later = pieces[static_cast<size_t>(i + threads)];
+      task.next = weight_data(*later.product->weight, later.n0);
+    }
     kernel.linear(task, p.x.layout);
   });
 }

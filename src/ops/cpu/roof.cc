@@ -100,11 +100,30 @@ __attribute__((target("avx512f,avx512vnni"))) double multiply_int8(int64_t turns
 }
 #undef HADAL_CHAINS
 
+// Four sums of 16 x 16, each of which takes 32 products an element and turn.
+__attribute__((target("amx-tile,amx-bf16"))) double multiply_amx(int64_t turns) {
+  struct alignas(64) {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } config;
+  asm volatile("ldtilecfg %0" ::"m"(config));
+  asm volatile(
+      "tilezero %%tmm0\n tilezero %%tmm1\n tilezero %%tmm2\n tilezero %%tmm3\n"
+      "tilezero %%tmm4\n tilezero %%tmm5\n tilezero %%tmm6\n tilezero %%tmm7\n" ::);
+  for (int64_t i = 0; i < turns; ++i)
+    asm volatile(
+        "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n"
+        "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n tdpbf16ps %%tmm7, %%tmm5, %%tmm3\n" ::);
+  asm volatile("tilerelease" ::);
+  return 4.0 * 16 * 16 * 32 * 2;
+}
+
 }  // namespace
 
 bool has_multiply(Isa isa, Multiply kind) {
   if (kind == Multiply::fp32) return true;
-  if (isa != Isa::avx512_bf16) return false;
+  if (isa < Isa::avx512_bf16) return false;
   return kind == Multiply::bf16 || __builtin_cpu_supports("avx512vnni");
 }
 
@@ -133,9 +152,10 @@ double read_rate(ThreadPool& pool, std::span<const std::byte> memory, Isa isa) {
 
 double multiply_rate(ThreadPool& pool, Isa isa, Multiply kind, double scale) {
   HADAL_CHECK(has_multiply(isa, kind));
-  const auto turns = static_cast<int64_t>(300000 * scale);
+  const bool tiles = isa == Isa::amx && kind == Multiply::bf16;
+  const auto turns = static_cast<int64_t>((tiles ? 30000 : 300000) * scale);
   double (*loop)(int64_t) = multiply_scalar;
-  if (kind == Multiply::bf16) loop = multiply_bf16;
+  if (kind == Multiply::bf16) loop = tiles ? multiply_amx : multiply_bf16;
   if (kind == Multiply::int8) loop = multiply_int8;
   if (kind == Multiply::fp32 && isa >= Isa::avx512) loop = multiply_avx512;
   if (kind == Multiply::fp32 && isa == Isa::avx2) loop = multiply_avx2;

@@ -116,7 +116,8 @@ void experts(Context& any, const ExpertsArgs& args) {
   // Activations have the widest element, so that units of different layouts may share the buffer.
   const int64_t act_bytes = std::max(int64_t{width} * 4, int64_t{round_up(width, 128)} * 2);
   auto* act = scratch.get<std::byte>(pairs * act_bytes);
-  const int step1 = outputs_per_task(static_cast<int64_t>(plan.units.size()) * width, threads, 128);
+  const int step1 =
+      outputs_per_task(static_cast<int64_t>(plan.units.size()) * width, threads, kernel.has_tiles ? 512 : 128);
   struct Task {
     const Unit* unit;
     int n0, n1, r0, r1;
@@ -147,9 +148,14 @@ void experts(Context& any, const ExpertsArgs& args) {
     task.tile = tiles + worker * kTileBytes;
     task.weight = &w.w1;
     task.y = gate;
+    task.next = weight_data(w.w3, t.n0);
     kernel.linear(task, x.layout);
     task.weight = &w.w3;
     task.y = up;
+    // Workers take tasks in turn, more or less.
+    const Task* later =
+        i + threads < static_cast<int>(first.size()) ? &first[static_cast<size_t>(i + threads)] : nullptr;
+    task.next = later != nullptr ? weight_data(later->unit->weights->w1, later->n0) : nullptr;
     kernel.linear(task, x.layout);
 
     const Layout layout = layout_of(context, w.w2);
@@ -186,6 +192,7 @@ void experts(Context& any, const ExpertsArgs& args) {
         task.y_stride = n;
         task.round = round;
         task.tile = tiles + worker * kTileBytes;
+        if (&unit != &plan.units.back()) task.next = weight_data((&unit + 1)->weights->w2, n0);
         kernel.linear(task, layout);
         for (int r = 0; r < rows; ++r)
           kernel.accumulate(args.y.f32(plan.row[static_cast<size_t>(pair + r)]) + n0, part + int64_t{r} * n, n,

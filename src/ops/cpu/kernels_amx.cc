@@ -1,0 +1,34 @@
+// The kernels for AVX-512 with the bf16 dot product, and products of many values on AMX tiles.
+#include "ops/cpu/kernel_headers.h"
+
+#include <immintrin.h>
+
+#pragma GCC push_options
+// GCC 12's header passes undefined registers on purpose and warns about it itself (GCC bug 105593).
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16,amx-tile,amx-bf16,avx2,fma,f16c")
+
+#define HADAL_PAIRS 1
+#define HADAL_TILES 1
+
+namespace hadal::cpu {
+namespace amx {
+namespace {
+
+// Registers decide how many outputs and input rows a loop keeps.
+constexpr int kNR = 4, kMR = 6, kValueBlocks = 2;
+
+#include "ops/cpu/simd_avx512.inc"
+
+#include "ops/cpu/all.inc"
+
+}  // namespace
+
+extern const Kernels table;
+const Kernels table = make_kernels(Isa::amx);
+
+}  // namespace amx
+}  // namespace hadal::cpu
+
+#pragma GCC pop_options
