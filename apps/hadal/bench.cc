@@ -14,7 +14,7 @@ namespace hadal {
 
 void add_isa_option(CLI::App& command, std::string& name) {
   command.add_option("--isa", name,
-                     "Instruction set: scalar, avx2, avx512 or avx512-bf16 (default: the best of this CPU)");
+                     "Instruction set: scalar, avx2, avx512, avx512-bf16 or amx (default: the best of this CPU)");
 }
 
 Isa use_isa(const std::string& name) {
@@ -53,6 +53,7 @@ void add_bench(CLI::App& app) {
   add_bench_kernel(*bench);
   add_bench_prefill(*bench);
   add_bench_decode(*bench);
+  add_bench_stage(*bench);
   add_bench_serve(*bench);
   add_bench_engine(*bench);
   add_bench_serve_offline(*bench);

@@ -19,6 +19,7 @@ void add_bench_serve(CLI::App& bench);
 void add_bench_engine(CLI::App& bench);
 void add_bench_prefill(CLI::App& bench);
 void add_bench_decode(CLI::App& bench);
+void add_bench_stage(CLI::App& bench);
 void add_bench_serve_offline(CLI::App& bench);
 
 // "--isa": the process's instruction set, chosen before anything uses one.

@@ -18,24 +18,7 @@ struct Arguments {
 };
 
 void measure(const Arguments& a, StepBench& bench, CachePools& pools, int batch, int64_t context) {
-  // Requests grow by one token a step; no more than a page's worth of them is reserved by make_pools.
-  const std::vector<int32_t> before = bench.random_tokens(context - 1);
-  std::deque<RequestState> states;
-  std::vector<SegmentRequest> requests;
-  for (int i = 0; i < batch; ++i) {
-    RequestState& state = states.emplace_back(pools);
-    if (!before.empty()) {
-      state.propose(before);
-      state.commit(context - 1);
-    }
-    requests.push_back({&state, LogitsWanted::last});
-  }
-  const StepTimes times = bench.measure(
-      requests,
-      [&] {
-        for (RequestState& state : states) state.propose(bench.random_tokens(1));
-      },
-      [] {});
+  const StepTimes times = time_decode(bench, pools, batch, context);
   if (!a.steps.json) {
     fmt::print("decode: batch {}, context {}\n", batch, context);
     bench.print(times);
@@ -68,6 +51,27 @@ void run(Arguments& a) {
 }
 
 }  // namespace
+
+StepTimes time_decode(StepBench& bench, CachePools& pools, int batch, int64_t context) {
+  // Requests grow by one token a step; no more than a page's worth of them is reserved by make_pools.
+  const std::vector<int32_t> before = bench.random_tokens(context - 1);
+  std::deque<RequestState> states;
+  std::vector<SegmentRequest> requests;
+  for (int i = 0; i < batch; ++i) {
+    RequestState& state = states.emplace_back(pools);
+    if (!before.empty()) {
+      state.propose(before);
+      state.commit(context - 1);
+    }
+    requests.push_back({&state, LogitsWanted::last});
+  }
+  return bench.measure(
+      requests,
+      [&] {
+        for (RequestState& state : states) state.propose(bench.random_tokens(1));
+      },
+      [] {});
+}
 
 void add_bench_decode(CLI::App& bench) {
   auto a = std::make_shared<Arguments>();

@@ -32,18 +32,8 @@ void run(Arguments& a) {
   bench.expect_rows(a.tokens);
   if (!a.steps.json) fmt::print("{}\n\n", bench.describe());
 
-  const std::vector<int32_t> before = bench.random_tokens(a.cached), chunk = bench.random_tokens(a.tokens);
   for (const std::string& name : a.modes) {
-    RequestState state(*pools);
-    if (a.cached > 0) {
-      state.propose(before);
-      state.commit(a.cached);
-    }
-    state.begin_prompt(a.context, parse_prefill_mode(name), bench.config().sliding_window);
-    const Snapshot saved = state.snapshot();
-    const SegmentRequest request{&state, LogitsWanted::last};
-    const StepTimes times = bench.measure(
-        {&request, 1}, [&] { state.propose(chunk); }, [&] { state.restore(saved); });
+    const StepTimes times = time_prefill(bench, *pools, name, a.context, a.tokens);
     if (!a.steps.json) {
       fmt::print("prefill {}: {} tokens after {}\n", name, a.tokens, a.cached);
       bench.print(times);
@@ -59,6 +49,20 @@ void run(Arguments& a) {
 }
 
 }  // namespace
+
+StepTimes time_prefill(StepBench& bench, CachePools& pools, const std::string& mode, int64_t context, int tokens) {
+  const std::vector<int32_t> before = bench.random_tokens(context - tokens), chunk = bench.random_tokens(tokens);
+  RequestState state(pools);
+  if (!before.empty()) {
+    state.propose(before);
+    state.commit(context - tokens);
+  }
+  state.begin_prompt(context, parse_prefill_mode(mode), bench.config().sliding_window);
+  const Snapshot saved = state.snapshot();
+  const SegmentRequest request{&state, LogitsWanted::last};
+  return bench.measure(
+      {&request, 1}, [&] { state.propose(chunk); }, [&] { state.restore(saved); });
+}
 
 void add_bench_prefill(CLI::App& bench) {
   auto a = std::make_shared<Arguments>();

@@ -8,12 +8,14 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "bench.h"
+#include "bench_load.h"
 #include "engine/open_checkpoint.h"
 #include "model_options.h"
 #include "models/deepseek_v41/synthetic.h"
 #include "ops/cpu/context.h"
 #include "ops/cpu/roof.h"
 #include "ops/random_values.h"
+#include "stage_picture.h"
 
 namespace hadal {
 
@@ -106,6 +108,7 @@ void StepBenchOptions::add_to(CLI::App& command) {
   command.add_option("--threads", threads, "CPU threads; 0 = all that the process may use")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
+  add_isa_option(command, isa);
   add_cuda_graphs_option(command, cuda_graphs);
   command.add_option("--seed", seed, "Seed of weights, cached rows, tokens and routing")->capture_default_str();
   command.add_option("--steps", steps, "Timed steps")->check(CLI::Range(1, 100000))->capture_default_str();
@@ -181,6 +184,7 @@ StepBench::StepBench(const StepBenchOptions& options) : options_(options), watch
     fail(ErrorKind::invalid_argument,
          "--routing model picks experts that rank {} does not have; use uniform, exact or skewed", o.rank);
   backend_ = parse_backend(o.device);
+  use_isa(o.isa);
   load();
   cost_.activation_bytes = static_cast<double>(size_of(context_->activation_type()));
   cost_.products8 = backend_ == Backend::cuda && context_->numerics() == Numerics::fp8;
@@ -315,9 +319,13 @@ StepTimes StepBench::measure(std::span<const SegmentRequest> requests, const std
   for (int i = 0; i < o.steps; ++i) {
     if (backend_ != Backend::cuda) roof_ = cpu_roof(1);
     watch_->begin_step(nullptr);
+    const double cpu_begin = process_seconds();
     times.steps.push_back(run_step(requests, propose, &times));
+    const double cpu = process_seconds() - cpu_begin;
     settle();
-    if (backend_ != Backend::cuda) times.shares.push_back(floor_of(times) / times.steps.back());
+    if (backend_ == Backend::cuda) continue;
+    times.cpu.push_back(cpu / cpu_context(*context_).pool().size());
+    times.shares.push_back(floor_of(times) / times.steps.back());
   }
   if (backend_ != Backend::cuda) measure_roof();
 
@@ -382,6 +390,7 @@ json::object StepBench::result(const StepTimes& t) const {
                {"median", 1e3 * t.median()}, {"min", 1e3 * *least}, {"max", 1e3 * *most}, {"steps", t.steps.size()}}},
           {"roof",
            json::object{{"flops_per_second", roof_.flops_per_second}, {"bytes_per_second", roof_.bytes_per_second}}},
+          {"cpu_ms_per_thread", t.cpu.empty() ? json::value(nullptr) : json::value(1e3 * median_of(t.cpu))},
           {"share_of_paired_roof", t.shares.empty() ? json::value(nullptr) : json::value(median_of(t.shares))},
           {"stages", stages}};
 }
@@ -394,20 +403,36 @@ void StepBench::print(const StepTimes& t) const {
     const auto [low, high] = std::minmax_element(t.shares.begin(), t.shares.end());
     fmt::print("  {:.0f}% of the roof measured before each step (median; {:.0f}% to {:.0f}%)\n",
                100 * median_of(t.shares), 100 * *low, 100 * *high);
+    fmt::print("  {:.2f} ms of CPU time a thread (median), of which the roof takes {:.0f}%\n", 1e3 * median_of(t.cpu),
+               100 * floor_of(t) / median_of(t.cpu));
   }
   fmt::print("\n");
-  fmt::print("  {:<20} {:>10} {:>10} {:>7}\n", "stage", "ms", "floor ms", "share");
+  fmt::print("  {:<20} {:>10} {:>10} {:>7} {:>10} {:>10}\n", "stage", "ms", "floor ms", "share", "MB", "GFLOP");
   double sum = 0, floor = 0;
   for (size_t s = 0; s < kStages; ++s) {
     const StepTimes::StageTime& stage = t.stages[s];
     sum += stage.seconds;
     floor += stage.cost.seconds;
-    fmt::print("  {:<20} {:>10.3f} {:>10.3f} {:>6.0f}%\n", to_string(static_cast<Stage>(s)), 1e3 * stage.seconds,
-               1e3 * stage.cost.seconds, stage.seconds > 0 ? 100 * stage.cost.seconds / stage.seconds : 0);
+    fmt::print("  {:<20} {:>10.3f} {:>10.3f} {:>6.0f}% {:>10.2f} {:>10.3f}\n", to_string(static_cast<Stage>(s)),
+               1e3 * stage.seconds, 1e3 * stage.cost.seconds,
+               stage.seconds > 0 ? 100 * stage.cost.seconds / stage.seconds : 0, 1e-6 * stage.cost.sum.bytes,
+               1e-9 * (stage.cost.sum.flops + stage.cost.sum.flops8));
   }
   fmt::print("  {:<20} {:>10.3f}\n  {:<20} {:>10.3f} {:>10.3f} {:>6.0f}%\n\n", "between operators", 1e3 * t.gaps, "sum",
              1e3 * (sum + t.gaps), 1e3 * floor, 100 * floor / (sum + t.gaps));
   std::fflush(stdout);
+}
+
+std::string StepBench::picture(const std::string& title, const StepTimes& t) const {
+  std::vector<StageBar> bars;
+  for (size_t s = 0; s < kStages; ++s) {
+    const StepTimes::StageTime& stage = t.stages[s];
+    if (stage.seconds > 0)
+      bars.push_back({std::string(to_string(static_cast<Stage>(s))), 1e3 * stage.seconds, 1e3 * stage.cost.seconds,
+                      1e-6 * stage.cost.sum.bytes, 1e-9 * (stage.cost.sum.flops + stage.cost.sum.flops8)});
+  }
+  bars.push_back({"between operators", 1e3 * t.gaps, 0, 0, 0});
+  return stage_picture_svg(title, describe(), bars);
 }
 
 }  // namespace hadal

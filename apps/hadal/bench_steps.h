@@ -20,7 +20,7 @@
 namespace hadal {
 
 struct StepBenchOptions {
-  std::string model, config, rank, routing;
+  std::string model, config, rank, routing, isa;
   std::string device, numerics = "bf16", cuda_graphs = "on";
   int threads = 0;
   int layers = 0;
@@ -39,6 +39,8 @@ struct StepTimes {
   // Of a CPU, whose memory's rate drifts: for each step the share of its time that the floor takes by a roof measured just
   // before it.
   std::vector<double> shares;
+  std::vector<double>
+      cpu;             // of a CPU: its time for each step, a thread; on a machine that others use, less than `steps`
   int64_t tokens = 0;  // of one step
   struct StageTime {
     double seconds = 0;  // median over the profiled steps
@@ -78,6 +80,8 @@ class StepBench {
   // The keys that every recorded result has.
   json::object result(const StepTimes& times) const;
   void print(const StepTimes& times) const;
+  // A picture of the stages: what each takes, and how much of it the roof allows no less than.
+  std::string picture(const std::string& title, const StepTimes& times) const;
 
  private:
   class Watch;
@@ -100,5 +104,10 @@ class StepBench {
   deepseek_v41::Roof roof_;
   uint64_t tokens_made_ = 0;
 };
+
+// The last `tokens` of a prompt of `context` tokens, again and again over the same state.
+StepTimes time_prefill(StepBench& bench, CachePools& pools, const std::string& mode, int64_t context, int tokens);
+// One token a step for each of `batch` requests that stand at `context`.
+StepTimes time_decode(StepBench& bench, CachePools& pools, int batch, int64_t context);
 
 }  // namespace hadal
