@@ -40,6 +40,7 @@ struct Fp8Wide {
   static constexpr int kThreads = 384;
   // Scales of the piece's blocks of 32 outputs, from a 16-byte boundary on.
   static constexpr int kScales = N % 128 == 0 ? N / 32 : (N / 32 + 6) / 4 * 4;
+  static constexpr int kScaleVector = N % 128 == 0 ? 4 : N % 64 == 0 ? 2 : 1;  // how they are aligned in shared memory
   static constexpr int kResultRow = N + 16;  // bytes of half a row of bf16, padded against bank conflicts
 };
 
@@ -160,12 +161,28 @@ __device__ __forceinline__ void write_codes(const Fp8Problem& p, int n0, int row
           *reinterpret_cast<const uint4*>(results + i * S::kResultRow + lane % 8 * 16);
 }
 
-// Adds the products of one group of 128 of k, as the scales of the thread's two rows and of each block of 32 outputs have
-// them. (Scales loaded while the products run, before the wait, made tiles of one block slower by 7%.)
+// Scales of the piece's blocks of 32 outputs, in as few loads as their alignment allows.
 template <class S>
-__device__ __forceinline__ void add_part(float* sum, const float* part, const float* row_scales,
+__device__ __forceinline__ void load_weight_scales(float* scales, const float* from) {
+#pragma unroll
+  for (int j = 0; j < S::kN / 32; j += S::kScaleVector) {
+    if constexpr (S::kScaleVector == 4) {
+      const float4 v = *reinterpret_cast<const float4*>(from + j);
+      scales[j] = v.x, scales[j + 1] = v.y, scales[j + 2] = v.z, scales[j + 3] = v.w;
+    } else if constexpr (S::kScaleVector == 2) {
+      const float2 v = *reinterpret_cast<const float2*>(from + j);
+      scales[j] = v.x, scales[j + 1] = v.y;
+    } else {
+      scales[j] = from[j];
+    }
+  }
+}
+
+// Adds the products of one group of 128 of k, as the scales of the thread's two rows and of each block of 32 outputs have
+// them.
+template <class S>
+__device__ __forceinline__ void add_part(float* sum, const float* part, float row_low, float row_high,
                                          const float* weight_scales) {
-  const float row_low = row_scales[0], row_high = row_scales[8];
 #pragma unroll
   for (int j = 0; j < S::kN / 32; ++j) {
     const float low = row_low * weight_scales[j], high = row_high * weight_scales[j];
@@ -196,13 +213,22 @@ __device__ __forceinline__ void fp8_consume(Fp8WideShared<S>& s, const Fp8Proble
     for (int k = 0; k < k_groups; ++k) {
       mbarrier_wait(&s.full[ring.stage], ring.parity);
       const uint64_t weights = k_major_descriptor(smem_address(s.weights[ring.stage]));
+      float weight_scales[S::kN / 32], row_low[S::kBlocks], row_high[S::kBlocks];
 #pragma unroll
       for (int b = 0; b < S::kBlocks; ++b) {
         float part[S::kN / 2];
         multiply_group<S::kN>(part, k_major_descriptor(smem_address(s.rows[ring.stage] + (first_row + 64 * b) * 128)),
                               weights);
         wgmma_wait<0>();
-        add_part<S>(sum[b], part, s.row_scales[ring.stage] + scale_row + 64 * b, s.weight_scales[ring.stage] + scale_n);
+        if (b == 0) {  // behind the wait: loads beside the products take the shared memory that they read
+          load_weight_scales<S>(weight_scales, s.weight_scales[ring.stage] + scale_n);
+#pragma unroll
+          for (int c = 0; c < S::kBlocks; ++c) {
+            row_low[c] = s.row_scales[ring.stage][scale_row + 64 * c];
+            row_high[c] = s.row_scales[ring.stage][scale_row + 64 * c + 8];
+          }
+        }
+        add_part<S>(sum[b], part, row_low[b], row_high[b], weight_scales);
       }
       __syncwarp();
       if (lane == 0) mbarrier_arrive(&s.empty[ring.stage]);
@@ -234,7 +260,8 @@ __global__ void __launch_bounds__(S::kThreads, 1) fp8_wide_kernel(const __grid_c
   __syncthreads();
   wait_for_previous();
   let_next_start();
-  const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+  // The same in all lanes, as the compiler must know to keep descriptors in uniform registers.
+  const int group = __shfl_sync(kFullWarp, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
   if (group == 2) {
     registers_give<24>();
     if (thread == 0) fp8_supply<S>(s, p);

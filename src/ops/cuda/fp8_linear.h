@@ -5,6 +5,8 @@
 // ascending k. The order is the same for any number of rows.
 #pragma once
 
+#include <span>
+
 #include "ops/cuda/fp8_rows.h"
 #include "ops/types.h"
 
@@ -29,8 +31,11 @@ struct Fp8Problem {
   uint16_t* y = nullptr;                 // bf16 [rows, y_stride], or
   int64_t y_stride = 0;
   Fp8Rows quantised;  // Q4 of the bf16 results
+  int tile = -1;      // of more than 128 rows: one of fp8_wide_tiles, -1 = the one that a cost model expects to be fastest
 };
 void locate_packed_fp8(const Weight& weight, Fp8Problem& problem);
+// Names of the tiles of more than 128 rows ("rows x outputs"), with or without `quantised` results. All give the same bits.
+std::span<const char* const> fp8_wide_tiles(bool quantised);
 void fp8_linear(const Fp8Problem& problem, int multiprocessors, cudaStream_t stream);
 // Whether bf16 rows may be given: up to 8, which the kernel rounds itself.
 bool rounds_rows(int rows, const Weight& weight);

@@ -14,20 +14,35 @@ int64_t cost(const Fp8Problem& p, int multiprocessors) {
   return (pieces + multiprocessors - 1) / multiprocessors * area * (p.k / 128 + 1);
 }
 
-template <class Best, class... Others>
-void launch_cheapest(const Fp8Problem& p, int multiprocessors, cudaStream_t stream) {
-  [[maybe_unused]] const int64_t own = cost<Best>(p, multiprocessors);
-  if (((own <= cost<Others>(p, multiprocessors)) && ...)) return launch_fp8_wide<Best>(p, multiprocessors, stream);
-  if constexpr (sizeof...(Others) > 0) launch_cheapest<Others...>(p, multiprocessors, stream);
-}
+struct Tile {
+  int64_t (*cost)(const Fp8Problem&, int multiprocessors);
+  void (*launch)(const Fp8Problem&, int multiprocessors, cudaStream_t);
+};
+template <class... Shapes>
+constexpr Tile kTiles[] = {{cost<Shapes>, launch_fp8_wide<Shapes>}...};
+
+constexpr const char* kNames[] = {"128x192", "256x128", "128x160", "128x128"};
+constexpr std::span<const Tile> kWide =
+    kTiles<Fp8Wide<1, 192, 4, false>, Fp8Wide<2, 128, 4, false>, Fp8Wide<1, 160, 5, false>, Fp8Wide<1, 128, 6, false>>;
+constexpr const char* kQuantisedNames[] = {"256x128", "128x128"};
+constexpr std::span<const Tile> kQuantised = kTiles<Fp8Wide<2, 128, 4, true>, Fp8Wide<1, 128, 6, true>>;
+static_assert(std::size(kNames) == kWide.size() && std::size(kQuantisedNames) == kQuantised.size());
 
 }  // namespace
 
+std::span<const char* const> fp8_wide_tiles(bool quantised) {
+  if (quantised) return kQuantisedNames;
+  return kNames;
+}
+
 void fp8_wide(const Fp8Problem& p, int multiprocessors, cudaStream_t stream) {
-  if (p.quantised)
-    return launch_cheapest<Fp8Wide<2, 128, 4, true>, Fp8Wide<1, 128, 6, true>>(p, multiprocessors, stream);
-  launch_cheapest<Fp8Wide<1, 192, 4, false>, Fp8Wide<2, 128, 4, false>, Fp8Wide<1, 160, 5, false>,
-                  Fp8Wide<1, 128, 6, false>>(p, multiprocessors, stream);
+  const std::span<const Tile> tiles = p.quantised ? kQuantised : kWide;
+  HADAL_CUDA_CHECK(p.tile < static_cast<int>(tiles.size()));
+  const auto best = p.tile >= 0 ? tiles.begin() + p.tile
+                                : std::min_element(tiles.begin(), tiles.end(), [&](const Tile& a, const Tile& b) {
+                                    return a.cost(p, multiprocessors) < b.cost(p, multiprocessors);
+                                  });
+  best->launch(p, multiprocessors, stream);
 }
 
 }  // namespace hadal::cuda

@@ -72,15 +72,25 @@ void locate_packed(const Weight& w, PackedProblem& p) {
   p.row_scale = reinterpret_cast<const float*>(p.tiles + tile_bytes(w));
 }
 
+std::span<const int> packed_widths() {
+  static constexpr int kWidths[] = {64, 128, 136, 160};
+  return kWidths;
+}
+
 void packed_linear(const PackedProblem& p, int multiprocessors, cudaStream_t stream) {
   if (p.rows <= 128 || p.group_n % 256 != 0) return packed_narrow(p, multiprocessors, stream);
-  // The width of tiles that fills the multiprocessors best: rounds of pieces, each as long as its columns and a start.
-  int best = 0;
-  int64_t best_cost = 0;
-  for (const int width : {64, 128, 136}) {
-    const int64_t pieces = int64_t{p.n / 256} * ((p.rows + width - 1) / width);
-    const int64_t cost = (pieces + multiprocessors - 1) / multiprocessors * (width + 16);
-    if (best == 0 || cost <= best_cost) best = width, best_cost = cost;
+  // Rounds of pieces, each as long as its rows and a start. Tiles of 160 rows have 128 outputs instead of 256: they read
+  // more for each product.
+  const auto cost = [&](int width) {
+    const int outputs = width == 160 ? 128 : 256;
+    const int64_t pieces = int64_t{p.n / outputs} * ((p.rows + width - 1) / width);
+    return (pieces + multiprocessors - 1) / multiprocessors * (width + 16) * outputs * (outputs == 128 ? 9 : 8);
+  };
+  int best = p.width;
+  if (best == 0) {
+    best = 64;
+    for (const int width : packed_widths())
+      if (cost(width) <= cost(best)) best = width;
   }
   packed_wide(p, best, multiprocessors, stream);
 }

@@ -14,10 +14,12 @@
 
 #include <algorithm>
 
+#include "ops/cuda/boxes.cuh"
 #include "ops/cuda/errors.h"
 #include "ops/cuda/hopper.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/packed_linear.h"
+#include "ops/cuda/tensor_map.h"
 #include "ops/cuda/wgmma.cuh"
 
 namespace hadal::cuda {
@@ -58,8 +60,10 @@ __device__ __forceinline__ void decode_packed(const PackedRaw& raw, uint32_t (&a
   }
 }
 
-template <int N, int Groups, int Blocks, int Stages>
+// Boxes: rows of x are neighbours, and the copy engine brings them; otherwise 96 threads gather them.
+template <int N, int Groups, int Blocks, int Stages, bool Boxes = false>
 struct PackedShape {
+  static constexpr bool kBoxes = Boxes;
   static constexpr int kN = N, kGroups = Groups, kBlocks = Blocks, kStages = Stages;
   static constexpr int kBand = 64 * Groups * Blocks;  // outputs of a piece
   static constexpr int kThreads = 128 * (Groups + 1);
@@ -132,7 +136,8 @@ __device__ __forceinline__ void packed_consume(PackedShared<S>& s, const PackedP
       do {
         const uint64_t tokens = k_major_descriptor(smem_address(s.tokens[ring.stage]));
         uint64_t* empty = &s.empty[ring.stage];
-        fence_async_shared();  // rows came by cp.async; the matrix unit reads them through the other proxy
+        // Gathered rows came by cp.async; the matrix unit reads them through the other proxy.
+        if constexpr (!S::kBoxes) fence_async_shared();
         wgmma_fence();
 #pragma unroll
         for (int j = 0; j < 4; ++j) Wgmma<S::kN>::rs(sum0, a0 + 4 * j, tokens + 2 * j, 1);
@@ -167,7 +172,7 @@ __device__ __forceinline__ void packed_consume(PackedShared<S>& s, const PackedP
       const auto step = [&](uint32_t(&operand)[16]) __attribute__((always_inline)) {
         decode_packed(raw, operand);
         const uint64_t tokens = k_major_descriptor(smem_address(s.tokens[ring.stage]));
-        fence_async_shared();
+        if constexpr (!S::kBoxes) fence_async_shared();
         wgmma_fence();
 #pragma unroll
         for (int j = 0; j < 4; ++j) Wgmma<S::kN>::rs(sum, operand + 4 * j, tokens + 2 * j, 1);
@@ -217,6 +222,23 @@ __device__ __forceinline__ void packed_supply_weights(PackedShared<S>& s, const 
   }
 }
 
+template <class S>
+__device__ __forceinline__ void packed_supply_boxes(PackedShared<S>& s, const PackedProblem& p, const CUtensorMap& x) {
+  const int k_tiles = p.k / 64;
+  RingPosition<S::kStages> ring;
+  for (int number = blockIdx.x; number < packed_pieces<S>(p); number += gridDim.x) {
+    const PackedPiece piece = packed_piece<S>(p, number);
+    const int column = piece.band * S::kBand / p.group_n * p.k;
+    for (int k = 0; k < k_tiles; ++k) {
+      mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
+      uint64_t* full = &s.full[ring.stage];
+      mbarrier_arrive_expect(full, S::kTokenBytes);
+      box_copy(s.tokens[ring.stage], &x, column + 64 * k, piece.row0, full);
+      ring.advance();
+    }
+  }
+}
+
 // 96 threads gather rows: eight lanes a row of 128 bytes, twelve rows at a time. Rows past the end stay as they are in
 // shared memory: columns of a product do not mix, and theirs are not stored.
 template <class S>
@@ -251,12 +273,12 @@ __device__ __forceinline__ void packed_supply_rows(PackedShared<S>& s, const Pac
 
 template <class S>
 __global__ void __launch_bounds__(S::kThreads, S::kGroups == 2 || S::kN > 64 ? 1 : 2)
-    packed_kernel(const __grid_constant__ PackedProblem p) {
+    packed_kernel(const __grid_constant__ PackedProblem p, const __grid_constant__ CUtensorMap x) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& s = *reinterpret_cast<PackedShared<S>*>(shared_bytes);
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
-      mbarrier_init(&s.full[i], 1 + S::kGatherThreads);
+      mbarrier_init(&s.full[i], 1 + (S::kBoxes ? 1 : S::kGatherThreads));
       mbarrier_init(&s.empty[i], 4 * S::kGroups);
     }
     mbarrier_init_fence();
@@ -270,7 +292,10 @@ __global__ void __launch_bounds__(S::kThreads, S::kGroups == 2 || S::kN > 64 ? 1
       packed_supply_weights<S>(s, p);
     else if (thread >= 32) {
       wait_for_previous();  // weights come before; what is written depends on rows
-      packed_supply_rows<S>(s, p, thread - 32);
+      if constexpr (!S::kBoxes)
+        packed_supply_rows<S>(s, p, thread - 32);
+      else if (thread == 32)
+        packed_supply_boxes<S>(s, p, x);
     }
   } else {
     if constexpr (S::kGroups == 2) registers_take<224>();
@@ -285,6 +310,8 @@ void launch_packed(const PackedProblem& p, int multiprocessors, cudaStream_t str
   static const cudaError_t prepared =
       cudaFuncSetAttribute(packed_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   HADAL_CUDA(prepared);
+  CUtensorMap x{};
+  if constexpr (S::kBoxes) x = bf16_boxes(p.x, p.rows, int64_t{p.n / p.group_n} * p.k, p.x_stride, S::kN);
   const int pieces = p.n / S::kBand * ((p.rows + S::kN - 1) / S::kN);
   const int resident = multiprocessors * (S::kGroups == 2 ? 1 : kBytes <= 75 * 1024 ? 3 : 2);
   launch("packed_linear", packed_kernel<S>,
@@ -293,7 +320,7 @@ void launch_packed(const PackedProblem& p, int multiprocessors, cudaStream_t str
           .shared = kBytes,
           .stream = stream,
           .early = true},
-         p);
+         p, x);
 }
 
 }  // namespace hadal::cuda

@@ -2,6 +2,8 @@
 // linear.h. A weight that has been packed is always multiplied this way, for any number of rows.
 #pragma once
 
+#include <span>
+
 #include "ops/cuda/context.h"
 #include "ops/types.h"
 
@@ -25,7 +27,10 @@ struct PackedProblem {
   const float* row_scale;  // [n]
   uint16_t* y;
   int64_t y_stride;
+  int width = 0;  // of more than 128 rows: one of packed_widths, 0 = the one that a cost model expects to be fastest
 };
+// Rows of a tile of more than 128 rows. All give the same bits.
+std::span<const int> packed_widths();
 void packed_linear(const PackedProblem& problem, int multiprocessors, cudaStream_t stream);
 // The parts of a packed weight.
 void locate_packed(const Weight& weight, PackedProblem& problem);
