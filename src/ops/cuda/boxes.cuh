@@ -26,7 +26,8 @@ __device__ __forceinline__ void box_copy_to_cluster(void* to, const void* map, i
 // An arrival at the same barrier of another CTA of the cluster. Not .release.cluster, which would be a fence of all memory:
 // what comes before it here are reads of the matrix unit, which are done.
 __device__ __forceinline__ void mbarrier_arrive_at(uint64_t* bar, int cta) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(smem_address(bar), cta)) : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_address(smem_address(bar), cta))
+               : "memory");
 }
 
 }  // namespace hadal::cuda

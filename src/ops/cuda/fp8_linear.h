@@ -31,7 +31,7 @@ struct Fp8Problem {
   uint16_t* y = nullptr;                 // bf16 [rows, y_stride], or
   int64_t y_stride = 0;
   Fp8Rows quantised;  // Q4 of the bf16 results
-  int tile = -1;      // of more than 128 rows: one of fp8_wide_tiles, -1 = the one that a cost model expects to be fastest
+  int tile = -1;  // of more than 128 rows: one of fp8_wide_tiles, -1 = the one that a cost model expects to be fastest
 };
 void locate_packed_fp8(const Weight& weight, Fp8Problem& problem);
 // Names of the tiles of more than 128 rows ("rows x outputs"), with or without `quantised` results. All give the same bits.

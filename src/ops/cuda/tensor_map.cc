@@ -11,8 +11,7 @@ namespace {
 auto encoder() {
   void* address = nullptr;
   cudaDriverEntryPointQueryResult result{};
-  HADAL_CUDA(
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &address, 12000, cudaEnableDefault, &result));
+  HADAL_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &address, 12000, cudaEnableDefault, &result));
   HADAL_CUDA_CHECK(result == cudaDriverEntryPointSuccess && address != nullptr);
   return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(address);
 }
@@ -25,10 +24,9 @@ CUtensorMap bf16_boxes(const uint16_t* data, int64_t rows, int64_t columns, int6
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
   const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride) * sizeof(uint16_t)};
   const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)}, steps[2] = {1, 1};
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<uint16_t*>(data), sizes, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<uint16_t*>(data), sizes, strides,
+                                 box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   HADAL_CUDA_CHECK(result == CUDA_SUCCESS);
   return map;
 }
