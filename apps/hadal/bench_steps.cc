@@ -202,6 +202,7 @@ void StepBench::load() {
     context_ = make_context(backend_, parse_numerics(o.numerics), o.threads, o.cuda_graphs == "on");
     model_ = std::make_unique<deepseek_v41::Model>(*checkpoint_, *context_,
                                                    watched_operators(operators_of(backend_), *watch_));
+    if (backend_ == Backend::cpu) checkpoint_->map_ahead();
     cost_.local_experts = config().n_routed_experts;
     return;
   }

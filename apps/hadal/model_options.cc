@@ -120,7 +120,9 @@ LoadedModel::LoadedModel(const ModelOptions& options)
       backend(parse_backend(options.backend)),
       checkpoint(open_checkpoint(directory, options.reload)),
       context(make_context(backend, parse_numerics(options.numerics), options.threads, options.cuda_graphs == "on")),
-      model(std::make_unique<deepseek_v41::Model>(checkpoint, *context, operators_of(backend))) {}
+      model(std::make_unique<deepseek_v41::Model>(checkpoint, *context, operators_of(backend))) {
+  if (backend == Backend::cpu) checkpoint.map_ahead();
+}
 
 text::Tokenizer LoadedModel::tokenizer() const {
   if (!fs::exists(directory / "tokenizer.json"))

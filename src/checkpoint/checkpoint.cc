@@ -4,11 +4,13 @@
 #include "base/log.h"
 #include "base/npy.h"
 #include "base/progress.h"
+#include "checkpoint/host_memory.h"
 #include "checkpoint/index.h"
 
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <thread>
 #include <unordered_map>
 
 namespace hadal {
@@ -30,6 +32,7 @@ struct Checkpoint::State {
     std::span<const std::byte> bytes;
   };
   std::vector<Run> runs;
+  std::jthread mapper;  // ends first
 };
 
 namespace {
@@ -251,6 +254,26 @@ void Checkpoint::reload() const {
       at += piece;
     }
   progress.finish();
+}
+
+void Checkpoint::map_ahead() {
+  State& s = *state_;
+  int64_t total = 0;
+  for (const State::Run& run : s.runs) total += static_cast<int64_t>(run.bytes.size());
+  if (s.mapper.joinable() || total > read_host_memory().usable()) return;
+  s.mapper = std::jthread([&s](const std::stop_token& stop) {
+    try {
+      for (const State::Run& run : s.runs)
+        for (size_t at = 0; at < run.bytes.size() && !stop.stop_requested();) {
+          // Small enough that the end does not wait for long when it comes from a disk.
+          const size_t piece = std::min(size_t{8} << 20, run.bytes.size() - at);
+          run.shard->file().read(run.bytes.subspan(at, piece));
+          at += piece;
+        }
+    } catch (const Error& error) {
+      log::warn("{}", error.what());  // a step that reads the page meets the same fault
+    }
+  });
 }
 
 const std::vector<SafetensorsFile>& Checkpoint::shards() const { return state_->shards; }

@@ -4,9 +4,11 @@
 #include "checkpoint/verify.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 namespace hadal {
 namespace {
@@ -69,6 +71,36 @@ TEST(Checkpoint, ReloadingChangesNoByte) {
     ASSERT_EQ(read.size(), shard.image().size());
     EXPECT_EQ(std::memcmp(read.data(), shard.image().data(), read.size()), 0) << shard.path();
   }
+}
+
+// Kilobytes of mappings of a file that have pages.
+int64_t mapped_kilobytes(const fs::path& file) {
+  std::ifstream maps("/proc/self/smaps");
+  int64_t sum = 0;
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find('-') < line.find(' ')) inside = line.ends_with(fs::canonical(file).string());
+    if (inside && line.starts_with("Rss:")) sum += std::stoll(line.substr(4));
+  }
+  return sum;
+}
+
+TEST(Checkpoint, IsMappedAhead) {
+  const fs::path directory = source_path("tests/goldens/v41-a");
+  Checkpoint checkpoint = Checkpoint::open(directory);
+  int64_t bytes = 0;
+  for (const SafetensorsFile& shard : checkpoint.shards()) bytes += static_cast<int64_t>(shard.image().size());
+  const auto mapped = [&] {
+    int64_t sum = 0;
+    for (const SafetensorsFile& shard : checkpoint.shards()) sum += mapped_kilobytes(shard.path());
+    return 1024 * sum;
+  };
+  for (int i = 0; i < 2; ++i) checkpoint.map_ahead();  // the second call finds it under way
+  // All but the rows of embedding and Engram.
+  for (int i = 0; i < 1000 && mapped() < bytes / 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_GE(mapped(), bytes / 2);
+  // And it ends when its checkpoint does, done or not.
+  for (int i = 0; i < 20; ++i) Checkpoint::open(directory).map_ahead();
 }
 
 TEST(Checkpoint, RefusesForeignFilesByName) {

@@ -76,6 +76,7 @@ Engine::Loop::Loop(const EngineOptions& o)
           const std::lock_guard lock(mutex_);
           wake_.notify_all();
         });
+  if (parse_backend(o.backend) == Backend::cpu) checkpoint_.map_ahead();
   thread_ = std::thread([this] { run(); });
 }
 
