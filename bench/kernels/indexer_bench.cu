@@ -3,6 +3,7 @@
 // candidate lists, selections against a sort on the host, a second run. Then times.
 #include <memory>
 #include <numeric>
+#include <string>
 
 #include "base/row_format.h"
 #include "bench.cuh"
@@ -258,6 +259,93 @@ void check(const char* name, int rows, int context, int ratio, CandidateUse use,
   std::fflush(stdout);
 }
 
+// Selection and candidate blocks of scores of all kinds, against sorts on the host.
+void check_select(int granule, bool publish) {
+  constexpr int kLongest = 131072, kPage = 128;
+  const int lengths[] = {1, 7, 511, 513, 1100, 4097, 8192, 8193, 16384, 16391, 30000, 65536, 100003, 131072};
+  constexpr int kKinds = 9;
+  std::vector<int32_t> position, segment, step_row, begin = {0}, pages(kLongest / kPage);
+  std::vector<float> scores, best;
+  std::iota(pages.rbegin(), pages.rend(), 0);
+  int rows = 0;
+  for (const int length : lengths)
+    for (int kind = 0; kind < kKinds; ++kind, ++rows) {
+      position.push_back(length - 1), segment.push_back(0), step_row.push_back(rows);
+      for (int e = 0; e < kLongest; ++e) {
+        const uint64_t u = mix(rows * 1000003ull + e);
+        const float normal = gaussian(rows + 7, e);
+        const uint16_t bits = static_cast<uint16_t>(u >> 20);
+        const float kinds[kKinds] = {
+            normal,
+            bf16_value(static_cast<uint16_t>(__builtin_bit_cast(uint32_t, normal) >> 16)),
+            static_cast<float>(u % 5),
+            0.25f,
+            std::exp(6 * normal),
+            (u % 3000 == 0 ? 1e38f : u % 3001 == 0 ? -1e38f : normal),
+            (u % 3000 == 0 ? INFINITY : normal),
+            (e / 64 % 50 == 0 ? 100 + normal : 1000.0f + 1e-4f * static_cast<float>(e % 7)),
+            (bits & 0x7f80) == 0x7f80 ? 0.0f : bf16_value(bits)};
+        const float v = kinds[kind] + 0.0f;
+        scores.push_back(e >= length ? NAN : v);
+      }
+      for (int b = 0; b < kLongest / granule; ++b) {
+        float top = -INFINITY;
+        for (int e = b * granule; e < (b + 1) * granule && e < length; ++e) top = std::fmax(top, scores[size_t{1} * rows * kLongest + e]);
+        best.push_back(b * granule < length ? top : NAN);
+      }
+    }
+  begin.push_back(rows);
+  const std::vector<int32_t> zero = {0};
+  DeviceArray<int32_t> d_position(position), d_segment(segment), d_step(step_row), d_begin(begin), d_pages(pages), d_zero(zero),
+      selected(size_t{1} * rows * kTopK), count(rows), candidates(size_t{1} * rows * kBlocks), candidate_count(rows);
+  DeviceArray<float> d_scores(scores), d_best(best);
+  selected.poison(), count.poison(), candidates.poison(), candidate_count.poison();
+  SelectProblem p{};
+  p.lists.rows = {rows, d_position.get(), d_segment.get(), d_step.get(), d_begin.get()};
+  p.lists.segments = {1, d_zero.get(), d_zero.get(), d_pages.get(), static_cast<int>(pages.size())};
+  p.lists.keys = {nullptr, kKeyBytes, kPage};
+  p.lists.ratio = 1, p.lists.block_size = kBlock, p.lists.max_blocks = kBlocks;
+  p.row_count = rows, p.scores = d_scores.get(), p.stride = kLongest, p.best = d_best.get(), p.granule = granule;
+  p.topk = kTopK, p.selected = selected.get(), p.count = count.get();
+  if (publish) p.candidate_blocks = candidates.get(), p.candidate_count = candidate_count.get();
+  launch_index_select(nullptr, p);
+  HADAL_CUDA(cudaDeviceSynchronize());
+  const auto have = selected.host(), counts = count.host(), blocks = candidates.host(), block_counts = candidate_count.host();
+  const auto largest = [](const float* v, int n, int k) {
+    std::vector<int32_t> order(n);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return v[a] > v[b]; });
+    order.resize(std::min(n, k));
+    std::sort(order.begin(), order.end());
+    return order;
+  };
+  int wrong = 0, wrong_blocks = 0;
+  for (int r = 0; r < rows; ++r) {
+    const int length = position[r] + 1, n = (length + granule - 1) / granule;
+    const auto want = largest(scores.data() + size_t{1} * r * kLongest, length, kTopK);
+    bool bad = counts[r] != static_cast<int>(want.size());
+    for (int i = 0; i < kTopK; ++i) {
+      const int e = i < static_cast<int>(want.size()) ? want[i] : -1;
+      bad |= have[size_t{1} * r * kTopK + i] != (e < 0 ? -1 : pages[e / kPage] * kPage + e % kPage);
+    }
+    wrong += bad;
+    if (!publish) continue;
+    bad = block_counts[r] != (n <= kBlocks ? -1 : kBlocks);
+    if (n > kBlocks) {
+      std::vector<float> top(best.begin() + size_t{1} * r * (kLongest / granule), best.begin() + size_t{1} * r * (kLongest / granule) + n);
+      top.back() = INFINITY;
+      std::vector<float> before(top);
+      for (float& v : before) v = std::min(v, 3.4e38f);  // the newest before infinite scores
+      before.back() = INFINITY;
+      const auto blocks_want = largest(before.data(), n, kBlocks);
+      for (int i = 0; i < kBlocks; ++i) bad |= blocks[size_t{1} * r * kBlocks + i] != blocks_want[i];
+    }
+    wrong_blocks += bad;
+  }
+  std::printf("check selection, granules of %d%s: %d of %d rows wrong, %d of their candidate blocks\n", granule,
+              publish ? ", blocks" : "", wrong, rows, wrong_blocks);
+}
+
 void time_case(const char* name, int rows, int segments, int context, int ratio, CandidateUse use) {
   Step step(rows, segments, context, ratio, use, 11);
   const double keys = use == CandidateUse::filter ? kBlocks * kBlock : step.groups;
@@ -273,23 +361,28 @@ void time_case(const char* name, int rows, int segments, int context, int ratio,
   report("index_all", name, time_graph(inner, [&](cudaStream_t s, int) { step.all(s); }), flops, bytes, floor);
 }
 
-int run() {
-  check("dense", 103, 131072, 2, CandidateUse::none, 1u << 30);
-  check("dense, careful keys", 64, 20000 / 128 * 128, 1, CandidateUse::none, 97);
-  check("publish", 33, 65536, 1, CandidateUse::publish, 5000);
-  check("filter", 40, 65536, 1, CandidateUse::filter, 5000);
-  check("short", 21, 512, 2, CandidateUse::none, 50);
-  time_case("T=4096 n=65536", 4096, 1, 131072, 2, CandidateUse::none);
-  time_case("T=4096 n=131072 publish", 4096, 1, 131072, 1, CandidateUse::publish);
-  time_case("T=4096 16384 candidates", 4096, 1, 131072, 1, CandidateUse::filter);
+// Arguments: a part of the names of the cases to time; without it all, and the checks.
+int run(const std::string& only) {
+  if (only.empty()) {
+    check_select(16, false);
+    check_select(8, true);
+    check("dense", 103, 131072, 2, CandidateUse::none, 1u << 30);
+    check("dense, careful keys", 64, 20000 / 128 * 128, 1, CandidateUse::none, 97);
+    check("publish", 33, 65536, 1, CandidateUse::publish, 5000);
+    check("filter", 40, 65536, 1, CandidateUse::filter, 5000);
+    check("short", 21, 512, 2, CandidateUse::none, 50);
+  }
+  const auto time = [&](const std::string& name, int rows, int segments, int context, int ratio, CandidateUse use) {
+    if (name.find(only) != std::string::npos) time_case(name.c_str(), rows, segments, context, ratio, use);
+  };
+  time("T=4096 n=65536", 4096, 1, 131072, 2, CandidateUse::none);
+  time("T=4096 n=131072 publish", 4096, 1, 131072, 1, CandidateUse::publish);
+  time("T=4096 16384 candidates", 4096, 1, 131072, 1, CandidateUse::filter);
   for (const int rows : {1, 32, 128}) {
-    char name[64];
-    std::snprintf(name, sizeof name, "decode B=%d n=65536", rows);
-    time_case(name, rows, rows, 131072, 2, CandidateUse::none);
-    std::snprintf(name, sizeof name, "decode B=%d n=131072 publish", rows);
-    time_case(name, rows, rows, 131072, 1, CandidateUse::publish);
-    std::snprintf(name, sizeof name, "decode B=%d 16384 candidates", rows);
-    time_case(name, rows, rows, 131072, 1, CandidateUse::filter);
+    const std::string name = "decode B=" + std::to_string(rows);
+    time(name + " n=65536", rows, rows, 131072, 2, CandidateUse::none);
+    time(name + " n=131072 publish", rows, rows, 131072, 1, CandidateUse::publish);
+    time(name + " 16384 candidates", rows, rows, 131072, 1, CandidateUse::filter);
   }
   return 0;
 }
@@ -297,4 +390,4 @@ int run() {
 }  // namespace
 }  // namespace hadal::bench
 
-int main() { return hadal::bench::run(); }
+int main(int argc, char** argv) { return hadal::bench::run(argc > 1 ? argv[1] : ""); }

@@ -92,5 +92,8 @@ struct SelectProblem {
   int64_t block_stride = 0;
 };
 void launch_index_select(cudaStream_t stream, const SelectProblem& problem);
+// Rows whose granules fit in shared memory; launch_index_select uses it where it may.
+bool select_staged_takes(const SelectProblem& problem);
+void launch_select_staged(cudaStream_t stream, const SelectProblem& problem);
 
 }  // namespace hadal::cuda
