@@ -275,29 +275,32 @@ void check_select(int granule, bool publish) {
         const uint64_t u = mix(rows * 1000003ull + e);
         const float normal = gaussian(rows + 7, e);
         const uint16_t bits = static_cast<uint16_t>(u >> 20);
-        const float kinds[kKinds] = {
-            normal,
-            bf16_value(static_cast<uint16_t>(__builtin_bit_cast(uint32_t, normal) >> 16)),
-            static_cast<float>(u % 5),
-            0.25f,
-            std::exp(6 * normal),
-            (u % 3000 == 0 ? 1e38f : u % 3001 == 0 ? -1e38f : normal),
-            (u % 3000 == 0 ? INFINITY : normal),
-            (e / 64 % 50 == 0 ? 100 + normal : 1000.0f + 1e-4f * static_cast<float>(e % 7)),
-            (bits & 0x7f80) == 0x7f80 ? 0.0f : bf16_value(bits)};
+        const float kinds[kKinds] = {normal,
+                                     bf16_value(static_cast<uint16_t>(__builtin_bit_cast(uint32_t, normal) >> 16)),
+                                     static_cast<float>(u % 5),
+                                     0.25f,
+                                     std::exp(6 * normal),
+                                     (u % 3000 == 0   ? 1e38f
+                                      : u % 3001 == 0 ? -1e38f
+                                                      : normal),
+                                     (u % 3000 == 0 ? INFINITY : normal),
+                                     (e / 64 % 50 == 0 ? 100 + normal : 1000.0f + 1e-4f * static_cast<float>(e % 7)),
+                                     (bits & 0x7f80) == 0x7f80 ? 0.0f : bf16_value(bits)};
         const float v = kinds[kind] + 0.0f;
         scores.push_back(e >= length ? NAN : v);
       }
       for (int b = 0; b < kLongest / granule; ++b) {
         float top = -INFINITY;
-        for (int e = b * granule; e < (b + 1) * granule && e < length; ++e) top = std::fmax(top, scores[size_t{1} * rows * kLongest + e]);
+        for (int e = b * granule; e < (b + 1) * granule && e < length; ++e)
+          top = std::fmax(top, scores[size_t{1} * rows * kLongest + e]);
         best.push_back(b * granule < length ? top : NAN);
       }
     }
   begin.push_back(rows);
   const std::vector<int32_t> zero = {0};
-  DeviceArray<int32_t> d_position(position), d_segment(segment), d_step(step_row), d_begin(begin), d_pages(pages), d_zero(zero),
-      selected(size_t{1} * rows * kTopK), count(rows), candidates(size_t{1} * rows * kBlocks), candidate_count(rows);
+  DeviceArray<int32_t> d_position(position), d_segment(segment), d_step(step_row), d_begin(begin), d_pages(pages),
+      d_zero(zero), selected(size_t{1} * rows * kTopK), count(rows), candidates(size_t{1} * rows * kBlocks),
+      candidate_count(rows);
   DeviceArray<float> d_scores(scores), d_best(best);
   selected.poison(), count.poison(), candidates.poison(), candidate_count.poison();
   SelectProblem p{};
@@ -310,7 +313,8 @@ void check_select(int granule, bool publish) {
   if (publish) p.candidate_blocks = candidates.get(), p.candidate_count = candidate_count.get();
   launch_index_select(nullptr, p);
   HADAL_CUDA(cudaDeviceSynchronize());
-  const auto have = selected.host(), counts = count.host(), blocks = candidates.host(), block_counts = candidate_count.host();
+  const auto have = selected.host(), counts = count.host(), blocks = candidates.host(),
+             block_counts = candidate_count.host();
   const auto largest = [](const float* v, int n, int k) {
     std::vector<int32_t> order(n);
     std::iota(order.begin(), order.end(), 0);
@@ -332,7 +336,8 @@ void check_select(int granule, bool publish) {
     if (!publish) continue;
     bad = block_counts[r] != (n <= kBlocks ? -1 : kBlocks);
     if (n > kBlocks) {
-      std::vector<float> top(best.begin() + size_t{1} * r * (kLongest / granule), best.begin() + size_t{1} * r * (kLongest / granule) + n);
+      std::vector<float> top(best.begin() + size_t{1} * r * (kLongest / granule),
+                             best.begin() + size_t{1} * r * (kLongest / granule) + n);
       top.back() = INFINITY;
       std::vector<float> before(top);
       for (float& v : before) v = std::min(v, 3.4e38f);  // the newest before infinite scores
@@ -361,11 +366,13 @@ void time_case(const char* name, int rows, int segments, int context, int ratio,
   report("index_all", name, time_graph(inner, [&](cudaStream_t s, int) { step.all(s); }), flops, bytes, floor);
 }
 
-// Arguments: a part of the names of the cases to time; without it all, and the checks.
+// Arguments: a part of the names of the cases to time, or "check scores" or "check selection"; without it everything.
 int run(const std::string& only) {
-  if (only.empty()) {
+  if (only.empty() || only == "check selection") {
     check_select(16, false);
     check_select(8, true);
+  }
+  if (only.empty() || only == "check scores") {
     check("dense", 103, 131072, 2, CandidateUse::none, 1u << 30);
     check("dense, careful keys", 64, 20000 / 128 * 128, 1, CandidateUse::none, 97);
     check("publish", 33, 65536, 1, CandidateUse::publish, 5000);

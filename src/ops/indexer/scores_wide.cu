@@ -91,8 +91,12 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
       for (int k = 0; k < 4; ++k) codes_to_int8(key.codes[k], values, keys[k][half], keys[k][2 + half]);
     }
     careful_key = __syncthreads_or(careful_key) != 0;
-    // Stores the scores of key 8 half + g and a row, and the largest of the warp's 16 keys or of either eight.
-    const auto keep = [&](float(&score)[2], int row, float* out, float* best) {
+    // Stores the scores of key 8 half + g and a row. What is left is the largest of the warp's 16 keys or of either eight: of
+    // the lane's two for now; `tell` asks the other lanes. Lanes of even g end up with the first eight's.
+    struct Top {
+      float own, other;
+    };
+    const auto keep = [&](float(&score)[2], int row, float* out) {
       const bool mine = row >= begin && row < end;
       if constexpr (Official) score[0] = round_bf16(score[0]), score[1] = round_bf16(score[1]);
       if (!all_visible) {
@@ -100,28 +104,29 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
         if (seen <= 0) score[0] = -INFINITY;
         if (seen <= 8) score[1] = -INFINITY;
       }
-      float top;
-      if constexpr (Granule == kWarpKeys) {
-        top = fmaxf(score[0], score[1]);
-        top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 4));
-      } else {  // lanes of even g end up with the first eight's
-        const bool odd = (g & 1) != 0;
-        top = fmaxf(odd ? score[1] : score[0], __shfl_xor_sync(kFullWarp, odd ? score[0] : score[1], 4));
-      }
-#pragma unroll
-      for (int other = 8; other < 32; other *= 2) top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, other));
       if (mine) {
         out[0] = score[0];
         out[8] = score[1];
-        if (g < kWarpKeys / Granule) best[g] = top;
       }
+      if constexpr (Granule == kWarpKeys) return Top{fmaxf(score[0], score[1]), 0};
+      const bool odd = (g & 1) != 0;
+      return Top{odd ? score[1] : score[0], odd ? score[0] : score[1]};
+    };
+    const auto largest = [&](const Top& top) {
+      float v = fmaxf(top.own, __shfl_xor_sync(kFullWarp, Granule == kWarpKeys ? top.own : top.other, 4));
+#pragma unroll
+      for (int other = 8; other < 32; other *= 2) v = fmaxf(v, __shfl_xor_sync(kFullWarp, v, other));
+      return v;
+    };
+    const auto tell = [&](float top, int row, float* best) {
+      if (row >= begin && row < end && g < kWarpKeys / Granule) best[g] = top;
     };
     const int first_row = first_tile * kInt8TileRows + t;  // the lane's
     float* const first_out = p.scores + int64_t{first_row - p.first_row} * p.stride + warp_entry + g;
     float* const first_best = p.best + int64_t{first_row - p.first_row} * (p.stride / Granule) + warp_entry / Granule;
     uint32_t out_step = static_cast<uint32_t>(kInt8TileRows * p.stride);
     asm volatile("" : "+r"(out_step));  // or the compiler computes it in every turn
-    int dots[kColumns / 2];
+    int dots[kColumns / 2] = {};
     const auto multiply = [&](uint32_t stage) {
       const uint64_t query = k_major_descriptor(smem_address(s.query[stage]));
       wgmma_fence();
@@ -132,6 +137,7 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
     mbarrier_wait(&s.full[used % kStages], used / kStages & 1);
     multiply(used % kStages);
     bool careful = careful_key;
+    Top top{};
     int row = first_row;
     float *out = first_out, *best = first_best;
 #pragma unroll 1
@@ -151,6 +157,8 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
       wgmma_wait<0>();
 #pragma unroll
       for (int i = 4; i < 8; ++i) read(i);
+      // The exchange of the tile before, which takes long, among the sums.
+      const float before = largest(top);
       float score[2] = {sum_heads<Official>(dots, w, 0) * factor[0], sum_heads<Official>(dots, w, 1) * factor[1]};
       // The next tile's products, so that what follows hides behind them. (After the last tile once more the same.)
       const uint32_t next = tile + 1 < tiles ? use + 1 : use;
@@ -158,11 +166,13 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
       multiply(next % kStages);
       __syncwarp();
       if (lane == 0) mbarrier_arrive(&s.empty[stage]);
-      keep(score, row, out, best);
+      if (tile > 0) tell(before, row - kInt8TileRows, best - out_step / Granule);
+      top = keep(score, row, out);
       row += kInt8TileRows;
       out += out_step;
       best += out_step / Granule;
     }
+    tell(largest(top), row - kInt8TileRows, best - out_step / Granule);
     wgmma_wait<0>();
     used += tiles;
     // What needs care is done again, seldom and slowly.
@@ -185,7 +195,8 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
           if (i == r) part[0][i] = two[0], part[1][i] = two[1];
       }
       float score[2] = {sum_quads(part[0]), sum_quads(part[1])};
-      keep(score, static_cast<int>(tile_row) + t, first_out + int64_t{tile} * out_step,
+      const int of_lane = static_cast<int>(tile_row) + t;
+      tell(largest(keep(score, of_lane, first_out + int64_t{tile} * out_step)), of_lane,
            first_best + int64_t{tile} * (out_step / Granule));
     }
   }

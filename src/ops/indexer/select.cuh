@@ -2,6 +2,7 @@
 // score kernel left the largest score of every few neighbours, the k-th largest of these is a lower bound of the k-th
 // largest score: only neighbours that reach it are read, and the hundreds of scores that do go through the search in shared
 // memory. Otherwise, and when too many scores reach the bound, the search reads the whole row several times.
+// For blocks of kSelectThreads threads.
 #pragma once
 
 #include <climits>
@@ -13,7 +14,7 @@
 namespace hadal::cuda {
 
 inline constexpr int kSelectThreads = 512, kSelectWarps = kSelectThreads / 32;  // four bins a thread: 11 bits
-inline constexpr int kMostGranules = 2560, kMostScores = 2560;                    // kept in shared memory
+inline constexpr int kMostGranules = 2560, kMostScores = 2560;                  // kept in shared memory
 
 struct __align__(16) SelectShared {
   uint4 bins[kSelectThreads];

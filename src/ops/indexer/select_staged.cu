@@ -18,31 +18,30 @@ namespace hadal::cuda {
 namespace {
 
 constexpr int kThreads = kSelectThreads, kWarps = kSelectWarps;
-constexpr int kBins = 4 * kThreads;
-constexpr int kMostListed = 3072;   // granules that reach the bound
-constexpr int kMostKept = 4096;     // scores that do
-constexpr int kMostTied = 512;      // keys of one bin
-constexpr int kMostStaged = 32768;  // keys in shared memory: 64 a thread, a bit each
-constexpr int kDirect = 8192;       // as many scores are searched without a bound
-constexpr int kQuads = 6;           // four neighbouring scores, of a thread at a time
+constexpr int kEach = 4, kBins = kEach * kThreads;  // bins of a thread, and all
+constexpr int kMostListed = 3072;                   // granules that reach the bound
+constexpr int kMostKept = 4096;                     // scores that do
+constexpr int kMostTied = 512;                      // keys of one bin
+constexpr int kMostStaged = 32768;                  // keys in shared memory: at most 64 a thread, a bit each
+constexpr int kDirect = 8192;                       // as many scores are searched without a bound
+constexpr int kQuads = 6;                           // four neighbouring scores, of a thread at a time
 
 struct Cut {
   float place;        // the bin of the k-th largest key
   int need, members;  // how many of its keys are among the k largest, and how many it has
 };
-// The last of the k largest.
-struct Last {
+struct Tied {
   float value;
   int index;
 };
 struct Staged {
-  uint4 bins[kThreads];
+  unsigned bins[kBins + 1];  // and one for keys that are in none
   unsigned warp_counts[2][kWarps];
   unsigned low[kWarps], high[kWarps];
   Cut cut[2];
-  Last last;
   int tied;
-  Last tie[kMostTied];
+  Tied tie[kMostTied];
+  unsigned chosen[kMostStaged / 32];  // of the tied keys
   uint16_t granule[kMostListed];
   int entry[kMostKept];
 };
@@ -51,7 +50,9 @@ union __align__(16) Shared {
   SelectShared general;
 };
 
-// Keys in shared memory; a thread has `each` neighbours, a multiple of 4. Behind the last there are -inf up to a multiple of 4.
+using Four = float[4];
+// Keys in shared memory; a thread has `each` neighbours, a multiple of 4. Behind the last there are NaN
+// up to a multiple of 4.
 struct Keys {
   float* values;
   int n, each, stride;  // of the threads' first keys; padded, so that the threads' reads meet all banks
@@ -63,41 +64,41 @@ struct Keys {
     return {values, n, 1 << log_each, padded ? 1 << log_each | 4 : 1 << log_each, log_each};
   }
   __device__ __forceinline__ int offset(int i) const { return (i >> log_each) * stride + (i & (each - 1)); }
-  // f(value, index, number among the thread's)
+  __device__ __forceinline__ int first() const { return static_cast<int>(threadIdx.x) << log_each; }
+  // f(four values, number of the first among the thread's)
   template <typename F>
-  __device__ __forceinline__ void each_key(F f) const {
-    const int first = static_cast<int>(threadIdx.x) * each;
+  __device__ __forceinline__ void each_four(F f) const {
     const float* own = values + static_cast<int>(threadIdx.x) * stride;
-    for (int q = 0; q < each && first + q < n; q += 4) {
+    const int count = min(each, n - first());
+#pragma unroll 1  // fetching instructions takes a good part of one row's time
+    for (int q = 0; q < count; q += 4) {
       const float4 v = *reinterpret_cast<const float4*>(own + q);
-      f(v.x, first + q, q);
-      f(v.y, first + q + 1, q + 1);
-      f(v.z, first + q + 2, q + 2);
-      f(v.w, first + q + 3, q + 3);
+      f({v.x, v.y, v.z, v.w}, q);
     }
   }
 };
 
 // Copies n values; a barrier must follow.
 __device__ __forceinline__ void stage(const float* from, const Keys& to) {
-  for (int i = 4 * threadIdx.x; i < to.n; i += 4 * kThreads) {
-    float* at = to.values + to.offset(i);
+  float* at = to.values + to.offset(4 * threadIdx.x);
+  const int step = (4 * kThreads >> to.log_each) * to.stride;
+  for (int i = 4 * threadIdx.x; i < to.n; i += 4 * kThreads, at += step) {
     if (i + 3 < to.n)
       copy16_async(smem_address(at), from + i);
     else
-      for (int k = 0; k < 4; ++k) at[k] = i + k < to.n ? from[i + k] : -INFINITY;
+      for (int k = 0; k < 4; ++k) at[k] = i + k < to.n ? from[i + k] : NAN;
   }
   copy_async_commit();
   copy_async_wait<0>();
 }
 
-// Bin b is the number 2^23 + b: adding 2^23 rounds to integers. Larger keys never come into a lower bin; NaN comes into none.
+// Bin b is the number 2^23 + b: adding 2^23 rounds to integers. Larger keys never come into a lower bin. Keys below `low`,
+// and NaN, are in none.
 struct Bins {
   float low, factor;
+  bool all;  // no finite key lies below `low`
   __device__ __forceinline__ float place(float v) const { return (v - low) * factor + 0x1p23f; }
-  __device__ __forceinline__ static int number(float place) { return static_cast<int>(__float_as_uint(place)) & (kBins - 1); }
 };
-
 struct Search {
   Staged& s;
   int turn = 0;
@@ -119,105 +120,138 @@ struct Search {
     return __reduce_add_sync(kFullWarp, lane < warp ? of_warps : 0) + up_to - own;
   }
 
-  // Bins over all finite keys; false where there are none, or they span more than fp32 holds.
-  __device__ __forceinline__ bool make_bins(const Keys& keys, Bins& bins) {
-    unsigned low = ~0u, high = 0;
-    keys.each_key([&](float v, int, int) {
-      if (v > -INFINITY) {
-        low = min(low, order_key(v));
-        high = max(high, order_key(v));
+  // Bins that hold the k largest keys, if there are as many finite ones; false where there are none, or they span more than
+  // fp32 holds.
+  __device__ __forceinline__ bool make_bins(const Keys& keys, int k, Bins& bins) {
+    // The smallest of the largest of every four is a bound when there are k fours.
+    const bool fours = keys.n / 4 >= k;
+    float low = INFINITY, high = -INFINITY;
+    keys.each_four([&](const Four& v, int) {
+      const float top = fmaxf(fmaxf(v[0], v[1]), fmaxf(v[2], v[3]));
+      float bottom = fours ? top : fminf(fminf(v[0], v[1]), fminf(v[2], v[3]));
+      if (!(bottom > -INFINITY)) {
+        bottom = INFINITY;
+        for (const float key : v)
+          if (key > -INFINITY) bottom = fminf(bottom, key);
       }
+      high = fmaxf(high, top);
+      low = fminf(low, bottom);
     });
-    low = __reduce_min_sync(kFullWarp, low);
-    high = __reduce_max_sync(kFullWarp, high);
+    unsigned least = __reduce_min_sync(kFullWarp, order_key(low)), most = __reduce_max_sync(kFullWarp, order_key(high));
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    if (lane == 0) s.low[warp] = low, s.high[warp] = high;
-    s.bins[threadIdx.x] = make_uint4(0, 0, 0, 0);
+    if (lane == 0) s.low[warp] = least, s.high[warp] = most;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) s.bins[threadIdx.x + kThreads * i] = 0;
     if (threadIdx.x == 0) s.tied = 0;
     __syncthreads();
-    low = __reduce_min_sync(kFullWarp, lane < kWarps ? s.low[lane] : ~0u);
-    high = __reduce_max_sync(kFullWarp, lane < kWarps ? s.high[lane] : 0);
-    if (low > high) return false;
+    least = __reduce_min_sync(kFullWarp, lane < kWarps ? s.low[lane] : ~0u);
+    most = __reduce_max_sync(kFullWarp, lane < kWarps ? s.high[lane] : 0);
     const auto value = [](unsigned key) { return __uint_as_float((key >> 31) != 0 ? key ^ 0x80000000u : ~key); };
-    const float range = value(high) - value(low), factor = (kBins - 1) / range;
-    bins = {value(low), factor < INFINITY ? factor : 0};
-    return range < INFINITY;
+    const float range = value(most) - value(least), factor = (kBins - 1) / range;
+    bins = {value(least), factor < INFINITY ? factor : 0, !fours};
+    return range >= 0 && range < INFINITY;
   }
 
-  // The bins of the k[c]-th largest keys, `skip` left out. Where there are fewer, all that there are.
+  // The bins of the k[c]-th largest keys, `skip` left out. Where there are fewer, all that there are; false if not all are in
+  // the bins.
   template <int Cuts>
-  __device__ __forceinline__ void find(const Keys& keys, const Bins& bins, int skip, const int (&k)[Cuts]) {
-    auto* counts = reinterpret_cast<unsigned*>(s.bins);
-    keys.each_key([&](float v, int i, int) {
-      if (v > -INFINITY && i != skip) atomicAdd(&counts[Bins::number(bins.place(v))], 1u);
+  __device__ __forceinline__ bool find(const Keys& keys, const Bins& bins, int skip, const int (&k)[Cuts]) {
+    const auto count = [&](float v, unsigned by) {
+      atomicAdd(&s.bins[v >= bins.low ? __float_as_uint(bins.place(v)) & (kBins - 1) : kBins], by);
+    };
+    keys.each_four([&](const Four& v, int) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) count(v[i], 1);
     });
+    if (threadIdx.x == 0 && skip >= 0) count(keys.values[keys.offset(skip)], ~0u);
     __syncthreads();
-    // Four bins a thread, the largest first.
-    const int four = kThreads - 1 - static_cast<int>(threadIdx.x);
-    const uint4 c4 = s.bins[four];
-    const int count[4] = {static_cast<int>(c4.w), static_cast<int>(c4.z), static_cast<int>(c4.y),
-                          static_cast<int>(c4.x)};
+    // Neighbouring bins a thread, the largest first.
+    const int own = kThreads - 1 - static_cast<int>(threadIdx.x);
+    int number[kEach], sum = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum += number[i] = static_cast<int>(s.bins[kEach * own + kEach - 1 - i]);
     unsigned total;
-    int before = static_cast<int>(exclusive_sum(count[0] + count[1] + count[2] + count[3], total));
+    int before = static_cast<int>(exclusive_sum(sum, total));
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kEach; ++i) {
 #pragma unroll
       for (int c = 0; c < Cuts; ++c)
-        if (before < k[c] && before + count[i] >= k[c])
-          s.cut[c] = {0x1p23f + static_cast<float>(4 * four + 3 - i), k[c] - before, count[i]};
-      before += count[i];
+        if (before < k[c] && before + number[i] >= k[c])
+          s.cut[c] = {0x1p23f + static_cast<float>(kEach * own + kEach - 1 - i), k[c] - before, number[i]};
+      before += number[i];
     }
-    if (four == 0)
+    if (own == 0)
 #pragma unroll
       for (int c = 0; c < Cuts; ++c)
-        if (static_cast<int>(total) < k[c]) s.cut[c] = {0x1p23f, count[3], count[3]};
+        if (static_cast<int>(total) < k[c]) s.cut[c] = {0x1p23f, number[kEach - 1], number[kEach - 1]};
     __syncthreads();
+    bool found = true;
+#pragma unroll
+    for (int c = 0; c < Cuts; ++c) found &= bins.all || static_cast<int>(total) >= k[c];
+    return found;
   }
 
-  // Whether a key is one of the k largest, lower index first among equals. False when too many share a bin.
-  struct Chosen {
-    Bins bins;
-    float place;
-    Last last;
-    __device__ __forceinline__ bool operator()(float v, int i) const {
-      const float at = bins.place(v);
-      return at > place || (at == place && (v > last.value || (v == last.value && i <= last.index)));
+  // A bit for each of the thread's keys. chosen: the k largest, lower index first among equals; `cut` is where they end.
+  // reached: in the bin at `bound` or above. False when too many keys share the last one's bin.
+  template <bool Choose, bool Reach>
+  __device__ __forceinline__ bool mark(const Keys& keys, const Bins& bins, int skip, const Cut& cut, float bound,
+                                       uint64_t& chosen, uint64_t& reached) {
+    const bool whole = cut.need == cut.members;
+    if (Choose) {
+      // Keys below `low` may be rounded into the first bin.
+      if ((!whole && cut.members > kMostTied) || (!bins.all && cut.place == 0x1p23f)) return false;
+      for (int i = threadIdx.x; i < kMostStaged / 32; i += kThreads) s.chosen[i] = 0;
     }
-  };
-  __device__ __forceinline__ bool choose(const Keys& keys, const Bins& bins, int skip, const Cut& cut, Chosen& chosen) {
-    chosen = {bins, cut.place, {-INFINITY, 0}};
-    if (cut.need == cut.members) return true;
-    if (cut.members > kMostTied) return false;
-    keys.each_key([&](float v, int i, int) {
-      if (bins.place(v) == cut.place && i != skip) s.tie[atomicAdd(&s.tied, 1)] = {v, i};
-    });
-    __syncthreads();
-    if (threadIdx.x < cut.members) {
-      const Last own = s.tie[threadIdx.x];
-      int before = 0;
-      for (int m = 0; m < cut.members; ++m) {
-        const Last other = s.tie[m];
-        before += other.value > own.value || (other.value == own.value && other.index < own.index);
+    const float above = whole ? cut.place : cut.place + 1, tied = whole ? NAN : cut.place;
+    unsigned marks[2][2] = {};
+    keys.each_four([&](const Four& v, int q) {
+      float at[4];
+      unsigned four[2] = {};
+      bool tie = false;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        at[i] = bins.place(v[i]);
+        if (Choose && at[i] >= above) four[0] |= 1u << i;
+        if (Reach && at[i] >= bound) four[1] |= 1u << i;
+        tie |= at[i] == tied;
       }
-      if (before == cut.need - 1) s.last = own;
+      if (Choose && tie) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (at[i] == tied && keys.first() + q + i != skip)
+            s.tie[atomicAdd(&s.tied, 1)] = {v[i], keys.first() + q + i};
+      }
+#pragma unroll
+      for (int m = 0; m < 2; ++m) (q < 32 ? marks[m][0] : marks[m][1]) |= four[m] << (q % 32);
+    });
+    if (Choose && !whole) {
+      __syncthreads();
+      if (threadIdx.x < cut.members) {
+        const Tied own = s.tie[threadIdx.x];
+        int before = 0;
+        for (int m = 0; m < cut.members; ++m) {
+          const Tied other = s.tie[m];
+          before += other.value > own.value || (other.value == own.value && other.index < own.index);
+        }
+        if (before < cut.need) atomicOr(&s.chosen[own.index / 32], 1u << own.index % 32);
+      }
+      __syncthreads();
+      const int first = keys.first();
+      if (keys.each == 64) marks[0][1] |= s.chosen[first / 32 + 1];
+      marks[0][0] |= s.chosen[first / 32] >> first % 32 & (keys.each < 32 ? (1u << keys.each) - 1 : ~0u);
     }
-    __syncthreads();
-    chosen.last = s.last;
+    chosen = uint64_t{marks[0][1]} << 32 | marks[0][0];
+    reached = uint64_t{marks[1][1]} << 32 | marks[1][0];
     return true;
   }
 
-  // emit(place, index) for all keys that are taken, in ascending order; their number.
-  template <typename Take, typename Emit>
-  __device__ __forceinline__ int list(const Keys& keys, Take take, Emit emit) {
-    uint64_t mask = 0;
-    keys.each_key([&](float v, int i, int bit) {
-      if (take(v, i)) mask |= uint64_t{1} << bit;
-    });
-    unsigned total;
-    int place = static_cast<int>(exclusive_sum(__popcll(mask), total));
-    for (; mask != 0; mask &= mask - 1)
-      emit(place++, static_cast<int>(threadIdx.x) * keys.each + __ffsll(static_cast<long long>(mask)) - 1);
-    return static_cast<int>(total);
+  // emit(place, index) for every bit.
+  template <typename Emit>
+  static __device__ __forceinline__ void list(const Keys& keys, uint64_t mask, int place, Emit emit) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      for (auto bits = static_cast<unsigned>(mask >> 32 * half); bits != 0; bits &= bits - 1)
+        emit(place++, keys.first() + 32 * half + __ffs(static_cast<int>(bits)) - 1);
   }
 };
 
@@ -225,7 +259,8 @@ struct Search {
 __device__ __forceinline__ int keep_scores(Search& search, const float* scores, int length, int granule, int granules,
                                            const Bins& bins, float bound, float* values) {
   Staged& s = search.s;
-  const int quads = granule / 4, all = granules * quads, each = min((all + kThreads - 1) / kThreads, kQuads);
+  const int quads = granule / 4, log_quads = granule == 16 ? 2 : 1;
+  const int all = granules * quads, each = min((all + kThreads - 1) / kThreads, kQuads);
   int kept = 0;
   for (int base = 0; base < all; base += kThreads * each) {
     float4 v[kQuads];
@@ -233,7 +268,7 @@ __device__ __forceinline__ int keep_scores(Search& search, const float* scores, 
 #pragma unroll
     for (int q = 0; q < kQuads; ++q) {
       const int unit = base + static_cast<int>(threadIdx.x) * each + q;
-      entry[q] = q < each && unit < all ? s.granule[unit / quads] * granule + unit % quads * 4 : length;
+      entry[q] = q < each && unit < all ? s.granule[unit >> log_quads] * granule + (unit & (quads - 1)) * 4 : length;
       if (entry[q] < length) v[q] = *reinterpret_cast<const float4*>(scores + entry[q]);
     }
     unsigned mask = 0;
@@ -261,21 +296,26 @@ __device__ __forceinline__ int keep_scores(Search& search, const float* scores, 
         }
     }
   }
-  if (kept < kMostKept && threadIdx.x < 4) values[kept + threadIdx.x] = -INFINITY;
+  if (kept < kMostKept && threadIdx.x < (-kept & 3)) values[kept + threadIdx.x] = NAN;
   __syncthreads();
   return kept;
 }
 
-// Emits the selection; -1 when it has to go the general way.
-template <typename Emit>
-__device__ __forceinline__ int select_kept(Search& search, const Keys& keys, int k, const Emit& emit) {
+// The selection, entry_of() each, to the keys' place in shared memory; its size. -1 when it has to go the general way.
+template <typename EntryOf>
+__device__ __forceinline__ int select_kept(Search& search, const Keys& keys, int k, const EntryOf& entry_of) {
   Bins bins;
-  Search::Chosen chosen;
-  if (!search.make_bins(keys, bins)) return -1;
+  uint64_t chosen, none;
+  if (!search.make_bins(keys, k, bins)) return -1;
   const int of[1] = {k};
-  search.find(keys, bins, -1, of);
-  if (!search.choose(keys, bins, -1, search.s.cut[0], chosen)) return -1;
-  return search.list(keys, chosen, emit);
+  if (!search.find(keys, bins, -1, of)) return -1;
+  if (!search.mark<true, false>(keys, bins, -1, search.s.cut[0], 0, chosen, none)) return -1;
+  unsigned total;
+  const unsigned first = search.exclusive_sum(__popcll(chosen), total);
+  auto* list = reinterpret_cast<int*>(keys.values);
+  search.list(keys, chosen, static_cast<int>(first), [&](int place, int i) { list[place] = entry_of(i); });
+  __syncthreads();
+  return static_cast<int>(total);
 }
 
 // The newest block's maximum as candidate blocks see it.
@@ -306,7 +346,7 @@ __global__ void __launch_bounds__(kThreads, 2) staged_kernel(const __grid_consta
   };
   const float* scores = p.scores + blockIdx.x * p.stride;
   const float* best = p.best + blockIdx.x * (p.stride / p.granule);
-  const int granules = (length + p.granule - 1) / p.granule;
+  const int granules = (length + p.granule - 1) >> (p.granule == 16 ? 4 : 3);
   const bool publish = p.candidate_blocks != nullptr, all = granules <= p.lists.max_blocks;
   Search search{shared.staged};
   int count = -1, candidates = -1;
@@ -314,51 +354,55 @@ __global__ void __launch_bounds__(kThreads, 2) staged_kernel(const __grid_consta
     const Keys keys = Keys::of(staged, length, true);
     stage(scores, keys);
     __syncthreads();
-    count = select_kept(search, keys, p.topk, emit);
+    count = select_kept(search, keys, p.topk, [](int i) { return i; });
   } else {
     const Keys keys = Keys::of(staged, granules, true);
     stage(best, keys);
     __syncthreads();
     Bins bins;
-    if (search.make_bins(keys, bins)) {
-      // The newest block is a candidate in any case. Without it a bound is a bound all the more.
-      const int newest = publish && !all ? granules - 1 : -1;
-      const int k[2] = {p.topk, max(p.lists.max_blocks - 1, 1)};
-      search.find(keys, bins, newest, k);
+    // The newest block is a candidate in any case. Without it a bound is a bound all the more.
+    const int newest = publish && !all ? granules - 1 : -1;
+    const int k[2] = {p.topk, newest >= 0 ? max(p.lists.max_blocks - 1, 1) : 1};
+    if (search.make_bins(keys, max(k[0], k[1]) + 1, bins) && search.find(keys, bins, newest, k)) {
       const float bound = shared.staged.cut[0].place;
-      Search::Chosen chosen;
-      if (newest >= 0 && p.lists.max_blocks > 1 &&
-          search.choose(keys, bins, newest, shared.staged.cut[1], chosen)) {
+      uint64_t candidate = 0, reached;
+      const bool both = newest >= 0 && p.lists.max_blocks > 1 &&
+                        search.mark<true, true>(keys, bins, newest, shared.staged.cut[1], bound, candidate, reached);
+      if (!both) search.mark<false, true>(keys, bins, newest, shared.staged.cut[0], bound, candidate, reached);
+      if (both && newest >> keys.log_each == static_cast<int>(threadIdx.x))
+        candidate |= uint64_t{1} << (newest & (keys.each - 1));
+      unsigned total;
+      const unsigned counts = search.exclusive_sum(__popcll(candidate) << 16 | __popcll(reached), total);
+      const int listed = static_cast<int>(total & 0xffff);
+      if (both) {
+        candidates = static_cast<int>(total >> 16);
         int32_t* list = p.candidate_blocks + step_row * p.lists.max_blocks;
-        candidates = search.list(
-            keys, [&](float v, int i) { return i == newest || chosen(v, i); }, [&](int place, int b) { list[place] = b; });
+        search.list(keys, candidate, static_cast<int>(counts >> 16), [&](int place, int b) { list[place] = b; });
       }
-      const int listed = search.list(
-          keys, [&](float v, int) { return bins.place(v) >= bound; },
-          [&](int place, int i) {
-            if (place < kMostListed) shared.staged.granule[place] = static_cast<uint16_t>(i);
-          });
+      search.list(keys, reached, static_cast<int>(counts & 0xffff), [&](int place, int i) {
+        if (place < kMostListed) shared.staged.granule[place] = static_cast<uint16_t>(i);
+      });
       __syncthreads();
       if (listed <= kMostListed) {
         const int kept = keep_scores(search, scores, length, p.granule, listed, bins, bound, staged);
         if (kept <= kMostKept)
-          count = select_kept(search, Keys::of(staged, kept, false), p.topk,
-                              [&](int place, int i) { emit(place, shared.staged.entry[i]); });
+          count =
+              select_kept(search, Keys::of(staged, kept, false), p.topk, [&](int i) { return shared.staged.entry[i]; });
       }
     }
   }
+  if (count < 0 || (publish && !all && candidates < 0)) __syncthreads();
   const RowKeys maxima{best, granules};
-  if (count < 0) {
-    __syncthreads();
-    count = select_by_granules(scores, length, maxima, p.granule, p.topk, shared.general, emit);
-  }
+  const auto* list = reinterpret_cast<const int*>(staged);
+  for (int i = threadIdx.x; i < count; i += kThreads) emit(i, list[i]);
+  if (count < 0) count = select_by_granules(scores, length, maxima, p.granule, p.topk, shared.general, emit);
   if (publish) {
     if (!all && candidates < 0) {
       __syncthreads();
       const NewestWins keys{maxima, granules};
-      int32_t* list = p.candidate_blocks + step_row * p.lists.max_blocks;
+      int32_t* to = p.candidate_blocks + step_row * p.lists.max_blocks;
       candidates = list_in_order(keys, find_threshold<3>(keys, p.lists.max_blocks, shared.general), shared.general,
-                                 [&](int place, int b, unsigned) { list[place] = b; });
+                                 [&](int place, int b, unsigned) { to[place] = b; });
     }
     finish_candidates(p, step_row, candidates, all);
   }
@@ -368,8 +412,7 @@ __global__ void __launch_bounds__(kThreads, 2) staged_kernel(const __grid_consta
 
 // Keys that there must be room for, with the threads' padding.
 int staged_keys(const SelectProblem& p) {
-  return static_cast<int>(
-      std::max({p.stride / p.granule, std::min<int64_t>(p.stride, kDirect), int64_t{kMostKept}}));
+  return static_cast<int>(std::max({p.stride / p.granule, std::min<int64_t>(p.stride, kDirect), int64_t{kMostKept}}));
 }
 
 }  // namespace
@@ -382,13 +425,16 @@ bool select_staged_takes(const SelectProblem& p) {
 void launch_select_staged(cudaStream_t stream, const SelectProblem& p) {
   int each = 1;
   while (4 * kThreads * each < staged_keys(p)) each *= 2;
-  const auto bytes = [](int units) { return sizeof(float4) * kThreads * (units | 1); };
   static const cudaError_t prepared =
       cudaFuncSetAttribute(staged_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(bytes(kMostStaged / kThreads / 4)));
+                           sizeof(float) * (kMostStaged + 4 * kThreads));  // with the threads' padding
   HADAL_CUDA(prepared);
   launch("index selection", staged_kernel,
-         {.grid = dim3(p.row_count), .block = dim3(kThreads), .shared = bytes(each), .stream = stream, .early = true},
+         {.grid = dim3(p.row_count),
+          .block = dim3(kThreads),
+          .shared = sizeof(float4) * kThreads * (each | 1),
+          .stream = stream,
+          .early = true},
          p, 4 * kThreads * each);
 }
 
