@@ -188,6 +188,57 @@ void time_router(CudaContext& context, int rows) {
          std::max(flops / 790e9, bytes / 4.3e9));
 }
 
+// ---- compressor --------------------------------------------------------------------------------------------------
+// Ratio 2, every row the second token of a group whose first token is pending (few rows: a request each) or the row before.
+void time_compressor(CudaContext& context, int rows) {
+  constexpr int kHead = 512, kIndex = 128, kPage = 64, kEntryBytes = 288, kKeyBytes = 68;
+  const int sets = rows > 1024 ? 2 : 40, segments = rows > 1024 ? 1 : rows, each = rows / segments;
+  Bf16 x(size_t{1} * rows * kD, 1, 1), wkv(size_t{1} * sets * kHead * kD, 2, 1 / std::sqrt(kD)),
+      wgate(size_t{1} * sets * kHead * kD, 3, 1 / std::sqrt(kD)), norm(kHead, 4, 1),
+      wk(size_t{1} * sets * kIndex * kHead, 5, 1 / std::sqrt(kHead)), k_norm(kIndex, 6, 1);
+  F32 pending(size_t{2} * segments * kHead, 7, 0, 1);
+  DeviceArray<float> ab(size_t{2} * rows * kHead);
+  const int pages = (each + 2) / 2 / kPage + 1;
+  DeviceArray<uint8_t> entries(size_t{1} * segments * pages * kPage * kEntryBytes),
+      keys(size_t{1} * segments * pages * kPage * kKeyBytes);
+  std::vector<int32_t> position, segment, step_row(rows), begin, page(size_t{1} * segments * pages), slot(segments);
+  std::iota(step_row.begin(), step_row.end(), 0);
+  std::iota(page.begin(), page.end(), 0);
+  std::iota(slot.begin(), slot.end(), 0);
+  for (int r = 0; r < rows; ++r) position.push_back(1 + r % each), segment.push_back(r / each);
+  for (int s = 0; s <= segments; ++s) begin.push_back(s * each);
+  const DeviceArray<int32_t> d_position(position), d_segment(segment), d_step(step_row), d_begin(begin), d_page(page),
+      d_slot(slot), d_first(std::vector<int32_t>(segments, 1));
+  std::vector<float> frequency(32);
+  for (int i = 0; i < 32; ++i) frequency[i] = std::pow(160000.0f, -static_cast<float>(i) / 32);
+  const DeviceArray<float> inv_freq(frequency);
+  const RowSet set{rows, d_position.get(), d_segment.get(), d_step.get(), d_begin.get()};
+  const Segments requests{segments, d_first.get(), d_slot.get(), d_page.get(), pages};
+  const auto run = [&](int i) {
+    CompressorArgs a;
+    a.x = tensor(x, rows, kD, DType::bf16);
+    a.rows = &set;
+    a.segments = &requests;
+    a.ratio = 2;
+    a.head_dim = kHead;
+    a.index_dim = kIndex;
+    a.rope = {inv_freq.get(), 64};
+    a.wkv = {WeightFormat::bf16, kHead, kD, wkv.get() + size_t{1} * (i % sets) * kHead * kD};
+    a.wgate = {WeightFormat::bf16, kHead, kD, wgate.get() + size_t{1} * (i % sets) * kHead * kD};
+    a.norm = norm.get();
+    a.wk = {WeightFormat::bf16, kIndex, kHead, wk.get() + size_t{1} * (i % sets) * kIndex * kHead};
+    a.k_norm = k_norm.get();
+    a.pending = pending.get();
+    a.ab = tensor(ab, rows, 2 * kHead, DType::f32);
+    a.entries = {entries.get(), kEntryBytes, kPage};
+    a.keys = {keys.get(), kKeyBytes, kPage};
+    cuda::compressor(context, a);
+  };
+  const double bytes = 2.0 * rows * kD + 2.0 * (2 * kHead * kD + kIndex * kHead) + 8.0 * rows * kHead;
+  report("compressor", ("rows=" + std::to_string(rows)).c_str(), time_calls(context, rows > 1024 ? 4 : 40, run),
+         4.0 * rows * kHead * kD, bytes, bytes / 4.3e9);
+}
+
 // ---- head --------------------------------------------------------------------------------------------------------
 void run_head(CudaContext& context, const std::vector<int>& rows, bool check) {
   constexpr int kVocab = 129280, kRows = 150;
@@ -234,6 +285,8 @@ int run(const std::string& only, int one) {
     if (one == 0) check_router(context);
     for (const int r : rows) time_router(context, r);
   }
+  if (wanted("compressor"))
+    for (const int r : rows) time_compressor(context, r);
   if (wanted("head")) run_head(context, rows, one == 0);
   return 0;
 }
