@@ -1,7 +1,9 @@
 // Sparse attention on one GPU at the release's shapes: 64 heads of 512, window 128, 512 selected rows of 65,536.
+// With an argument: only the cases whose names contain it.
 // Checks sampled rows against float64 from the packed rows, equal bits in a second run and for a row alone; then times.
 #include <memory>
 #include <numeric>
+#include <utility>
 
 #include "base/row_format.h"
 #include "bench.cuh"
@@ -28,7 +30,17 @@ __global__ void fill_rows(uint8_t* out, size_t rows, int row_bytes, uint64_t see
   }
 }
 
-constexpr const char* kSources[] = {"few", "shared", "packed"};
+constexpr const char* kKernels[] = {"by eight", "by four", "window", "shared", "packed"};
+
+void* lasting() {
+  static const auto memory = [] {
+    const size_t bytes = few_attention_lasting_bytes(132);
+    auto array = std::make_unique<DeviceArray<uint8_t>>(bytes);
+    HADAL_CUDA(cudaMemset(array->get(), 0, bytes));
+    return array;
+  }();
+  return memory->get();
+}
 
 // Queries in segments: `segments` requests with `rows` / `segments` rows each, from position 100,000 on. mixed: young
 // requests too, and lists of all lengths.
@@ -95,23 +107,23 @@ struct Step {
       for (int r = 0; mixed && r < rows; ++r) count[r] = r < 3 ? r : static_cast<int>(mix(seed * 17 + r) % (kTopK + 1));
       p.selection.count = {keep(count), DType::i32, rows, 1};
     }
-    use(plan_matrix_attention(p, most_keys()));
+    use(attention_kernel_for(p, most_keys(), 132));
     HADAL_CUDA(cudaDeviceSynchronize());
   }
   int most_keys() const { return kWindow + (p.has_entries ? kTopK : 0); }
-  void use(const MatrixAttentionPlan& chosen) {
-    plan = chosen;
-    scratch = std::make_unique<DeviceArray<uint8_t>>(plan.bytes);
+  void use(AttentionKernel chosen) {
+    kernel = chosen;
+    scratch = std::make_unique<DeviceArray<uint8_t>>(attention_scratch_bytes(p, kernel) + 256);
     scratch->poison();
   }
-  void matrix(cudaStream_t s) { matrix_attention(p, plan, most_keys(), scratch->get(), 132, s); }
+  void matrix(cudaStream_t s) { matrix_attention(p, kernel, most_keys(), scratch->get(), lasting(), 132, s); }
   void general(cudaStream_t s) { general_attention(p, kWindow + kTopK, s); }
 
   int rows, segments;
   DeviceArray<uint16_t> q, o;
   DeviceArray<uint8_t> latent, ring;
   DeviceArray<float> sink, inv_freq;
-  MatrixAttentionPlan plan;
+  AttentionKernel kernel;
   std::unique_ptr<DeviceArray<uint8_t>> scratch;
   std::unique_ptr<DeviceArray<uint8_t>> entries;
   std::vector<std::unique_ptr<DeviceArray<int32_t>>> arrays;
@@ -177,8 +189,10 @@ void run(Step& step, bool matrix) {
 // All kernels give the same bits, every time.
 void check_bits(const char* name, Step& step) {
   std::vector<uint16_t> first;
-  for (const KeySource source : {KeySource::few, KeySource::shared, KeySource::packed}) {
-    step.use(plan_matrix_attention(step.p, step.most_keys(), source));
+  for (const AttentionKernel kernel : {AttentionKernel::eight, AttentionKernel::four, AttentionKernel::window,
+                                       AttentionKernel::shared, AttentionKernel::packed}) {
+    if (kernel == AttentionKernel::window && !window_attention_takes(step.p)) continue;
+    step.use(kernel);
     run(step, true);
     const auto once = step.o.host();
     run(step, true);
@@ -186,8 +200,8 @@ void check_bits(const char* name, Step& step) {
     if (first.empty()) first = once;
     size_t again = 0, otherwise = 0;
     for (size_t i = 0; i < first.size(); ++i) again += once[i] != twice[i], otherwise += once[i] != first[i];
-    std::printf("check %s, keys %s: of %zu values %zu differ in a second run, %zu from the first kernel\n", name,
-                kSources[static_cast<int>(source)], first.size(), again, otherwise);
+    std::printf("check %s, %s: of %zu values %zu differ in a second run, %zu from the first kernel\n", name,
+                kKernels[static_cast<int>(kernel)], first.size(), again, otherwise);
   }
   run(step, false);  // in the order of the specification, one key after the other
   const auto general = step.o.host();
@@ -216,12 +230,15 @@ void check(const char* name, Step& step) {
   std::fflush(stdout);
 }
 
-void time_case(const char* name, int rows, int segments, int entries, const KeySource* source = nullptr) {
+const char* only = nullptr;  // part of the names of the cases that run; null: all, and the checks
+
+void time_case(const char* name, int rows, int segments, int entries, const AttentionKernel* kernel = nullptr) {
+  if (only != nullptr && std::strstr(name, only) == nullptr) return;
   std::vector<std::unique_ptr<Step>> steps;
   const int sets = rows >= 1024 ? 2 : 8;
   for (int i = 0; i < sets; ++i) steps.push_back(std::make_unique<Step>(rows, segments, entries, 40 + i));
-  if (source != nullptr)
-    for (auto& step : steps) step->use(plan_matrix_attention(step->p, step->most_keys(), *source));
+  if (kernel != nullptr)
+    for (auto& step : steps) step->use(*kernel);
   const double keys = kWindow + (entries ? kTopK : 0);
   const double flops = 4.0 * rows * kHeads * kDim * keys, bytes = 4.0 * rows * kHeads * kDim;
   const Time t = time_graph(sets, [&](cudaStream_t s, int i) { steps[i]->matrix(s); });
@@ -229,33 +246,48 @@ void time_case(const char* name, int rows, int segments, int entries, const KeyS
 }
 
 int run() {
-  copy_rate();
-  {
+  lasting();
+  if (only == nullptr) {
+    copy_rate();
     Step step(200, 1, 32768, 1);
     check("640 keys", step);
     Step window(200, 1, 0, 2);
     check("window", window);
     Step lists(200, 8, 32768, 3, true);
     check_bits("lists of all lengths", lists);
+    Step windows(200, 8, 0, 4, true);
+    check_bits("windows of all lengths", windows);
+    Step chunk(1500, 3, 0, 5);
+    check_bits("windows of long chunks", chunk);
   }
   time_case("T=4096 n=65536 keys=640", 4096, 1, 65536);
   time_case("T=4096 n=131072 keys=640", 4096, 1, 131072);
+  const AttentionKernel packed = AttentionKernel::packed, shared = AttentionKernel::shared;
+  time_case("T=4096 n=65536 keys=640 packed", 4096, 1, 65536, &packed);
+  time_case("T=4096 n=131072 keys=640 packed", 4096, 1, 131072, &packed);
   time_case("T=256 n=65536 keys=640", 256, 1, 65536);
   time_case("T=4096 window only", 4096, 1, 0);
+  time_case("T=4096 window only shared", 4096, 1, 0, &shared);
   time_case("T=256 window only", 256, 1, 0);
-  for (const int rows : {1, 8, 16, 32, 64, 128})
-    for (const KeySource source : {KeySource::few, KeySource::packed}) {
-      char name[64];
-      std::snprintf(name, sizeof name, "decode B=%d %s", rows, kSources[static_cast<int>(source)]);
-      time_case(name, rows, rows, 65536, &source);
-    }
-  const KeySource few = KeySource::few;
-  time_case("decode B=1 window only", 1, 1, 0, &few);
-  time_case("decode B=128 window only", 128, 128, 0, &few);
+  const std::vector<std::pair<int, AttentionKernel>> decode = {
+      {1, AttentionKernel::eight},   {8, AttentionKernel::eight},   {16, AttentionKernel::eight},
+      {16, AttentionKernel::four},   {32, AttentionKernel::four},   {64, AttentionKernel::four},
+      {64, AttentionKernel::packed}, {128, AttentionKernel::packed}};
+  for (const auto& [rows, kernel] : decode) {
+    char name[64];
+    std::snprintf(name, sizeof name, "decode B=%d %s", rows, kKernels[static_cast<int>(kernel)]);
+    time_case(name, rows, rows, 65536, &kernel);
+  }
+  time_case("decode B=1 window only", 1, 1, 0);
+  time_case("decode B=32 window only", 32, 32, 0);
+  time_case("decode B=128 window only", 128, 128, 0);
   return 0;
 }
 
 }  // namespace
 }  // namespace hadal::bench
 
-int main() { return hadal::bench::run(); }
+int main(int argc, char** argv) {
+  if (argc > 1) hadal::bench::only = argv[1];
+  return hadal::bench::run();
+}

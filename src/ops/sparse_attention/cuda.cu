@@ -24,10 +24,12 @@ void sparse_attention(Context& base, const SparseAttentionArgs& args) {
   const int window_keys = args.ring.window + (args.bidirectional ? args.in->rows : 0);
   const int most_keys = window_keys + (problem.has_entries ? static_cast<int>(args.selection->rows.cols) : 0);
   if (matrix_attention_takes(problem, most_keys)) {
-    const MatrixAttentionPlan plan = plan_matrix_attention(problem, most_keys);
+    const int multiprocessors = context.multiprocessors();
+    const AttentionKernel kernel = attention_kernel_for(problem, most_keys, multiprocessors);
     Scratch scratch(context);
-    matrix_attention(problem, plan, most_keys, scratch.get<uint8_t>(plan.bytes), context.multiprocessors(),
-                     context.stream());
+    matrix_attention(problem, kernel, most_keys, scratch.get<uint8_t>(attention_scratch_bytes(problem, kernel)),
+                     context.lasting("attention for few queries", few_attention_lasting_bytes(multiprocessors)),
+                     multiprocessors, context.stream());
     return;
   }
   general_attention(problem, most_keys, context.stream());

@@ -1,4 +1,4 @@
-// Expands the packed rows that a step's queries may see, and finds the queries' rotations.
+// Expands the packed rows that a step's queries may see.
 // A warp expands several rows at a time, so that their loads are in flight together: finding a row takes a chain of loads.
 #include "ops/cuda/errors.h"
 #include "ops/cuda/launch.h"
@@ -28,19 +28,12 @@ __device__ __forceinline__ uint64_t shared_source(const AttentionProblem& p, con
   return entry_address(p, (static_cast<int64_t>(page) << e.page_shift) + row);
 }
 
-// The first blocks find rotations, in double.
 __global__ void __launch_bounds__(32 * kWarps)
-    expand_kernel(const __grid_constant__ AttentionProblem p, const __grid_constant__ ExpandedRows e,
-                  int rotation_blocks) {
+    expand_kernel(const __grid_constant__ AttentionProblem p, const __grid_constant__ ExpandedRows e) {
   wait_for_previous();
   let_next_start();
-  if (static_cast<int>(blockIdx.x) < rotation_blocks) {
-    const int pairs = p.args.rope.dim / 2, i = blockIdx.x * 32 * kWarps + threadIdx.x;
-    if (i < p.out.rows * pairs) e.rotations[i] = rotation(p.args.rope, i % pairs, p.out.position[i / pairs]);
-    return;
-  }
   const int lane = threadIdx.x % 32;
-  const int first = ((blockIdx.x - rotation_blocks) * kWarps + threadIdx.x / 32) * kWarpRows;
+  const int first = (blockIdx.x * kWarps + threadIdx.x / 32) * kWarpRows;
   uint64_t own = 0;  // lane i finds row first + i
   if (lane < kWarpRows && first + lane < e.count) own = shared_source(p, e, first + lane);
 #pragma unroll 1
@@ -71,11 +64,9 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 void launch_expand(const AttentionProblem& p, const ExpandedRows& e, cudaStream_t stream) {
   constexpr int kThreads = 32 * kWarps, kBlockRows = kWarps * kWarpRows;
-  const int rotation_blocks = (p.out.rows * (p.args.rope.dim / 2) + kThreads - 1) / kThreads;
   const auto row_blocks = static_cast<int>((e.count + kBlockRows - 1) / kBlockRows);
   launch("expand_kernel", expand_kernel,
-         {.grid = dim3(rotation_blocks + row_blocks), .block = dim3(kThreads), .stream = stream, .early = true}, p, e,
-         rotation_blocks);
+         {.grid = dim3(row_blocks), .block = dim3(kThreads), .stream = stream, .early = true}, p, e);
 }
 
 }  // namespace hadal::cuda

@@ -3,9 +3,20 @@
 
 #include <cuda_runtime_api.h>
 
+#include <optional>
+
 #include "ops/sparse_attention/sparse_attention.h"
 
 namespace hadal::cuda {
+
+// The kernels for 64 heads of 512 channels. All give the same bits.
+enum class AttentionKernel : uint8_t {
+  eight,   // few queries, of at most kMostFewKeys keys: eight multiprocessors work on one
+  four,    // the same with four
+  window,  // no entries: a run of neighbouring queries on each multiprocessor, whose rows are expanded once
+  shared,  // one multiprocessor a query, from rows that are expanded first: of the step, of the rings, of the requests' pages
+  packed,  // one multiprocessor a query, which expands its rows itself
+};
 
 // The arguments with everything that the contract points to, by value, as a kernel can read it.
 struct AttentionProblem {
@@ -16,34 +27,28 @@ struct AttentionProblem {
   Selection selection;
   bool has_entries = false;
   bool round_probabilities = true;
+  std::optional<AttentionKernel>
+      kernel;  // in place of the choice, for measurements and tests: one that takes the problem
 };
 
 // most_keys: an upper bound of the keys of a row.
 void general_attention(const AttentionProblem& problem, int most_keys, cudaStream_t stream);
 
-// 64 heads of 512 channels: three kernels with the same bits.
-//
-// Few queries: eight multiprocessors a query.
-inline constexpr int kMostFewKeys = 640;
-size_t few_attention_bytes(int queries, int most_keys);
-void few_attention(const AttentionProblem& problem, int most_keys, void* scratch, cudaStream_t stream);
-
-// Many: one multiprocessor a query. A first kernel expands packed rows to bf16 in scratch memory, where that pays; a second one
-// attends.
+// Whether the problem has the shape of AttentionKernel.
 bool matrix_attention_takes(const AttentionProblem& problem, int most_keys);
-enum class KeySource : uint8_t {
-  few,     // the kernel for few queries, which expands
-  shared,  // every row that some query may see is expanded once: of the step, of the rings, of the requests' pages
-  packed,  // the kernel for many queries expands
-};
-struct MatrixAttentionPlan {
-  KeySource source = KeySource::packed;
-  size_t bytes = 0;  // of scratch, at 256 bytes
-};
-// Also for a given source, with which the problem must be possible.
-MatrixAttentionPlan plan_matrix_attention(const AttentionProblem& problem, int most_keys);
-MatrixAttentionPlan plan_matrix_attention(const AttentionProblem& problem, int most_keys, KeySource source);
-void matrix_attention(const AttentionProblem& problem, const MatrixAttentionPlan& plan, int most_keys, void* scratch,
-                      int multiprocessors, cudaStream_t stream);
+AttentionKernel attention_kernel_for(const AttentionProblem& problem, int most_keys, int multiprocessors);
+size_t attention_scratch_bytes(const AttentionProblem& problem, AttentionKernel kernel);
+// lasting: few_attention_lasting_bytes of memory that was zero at first and that only this function has written since.
+void matrix_attention(const AttentionProblem& problem, AttentionKernel kernel, int most_keys, void* scratch,
+                      void* lasting, int multiprocessors, cudaStream_t stream);
+
+// few.cu: with eight or four blocks a query, as many queries at a time as there are multiprocessors for.
+inline constexpr int kMostFewKeys = 640;
+size_t few_attention_lasting_bytes(int multiprocessors);
+void few_attention(const AttentionProblem& problem, int blocks, int most_keys, void* lasting, int multiprocessors,
+                   cudaStream_t stream);
+// window.cu
+bool window_attention_takes(const AttentionProblem& problem);
+void window_attention(const AttentionProblem& problem, int multiprocessors, cudaStream_t stream);
 
 }  // namespace hadal::cuda

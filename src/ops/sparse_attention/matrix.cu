@@ -13,9 +13,8 @@
 #include "ops/cuda/errors.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/row.cuh"
-#include "ops/cuda/wgmma.cuh"
+#include "ops/sparse_attention/consume.cuh"
 #include "ops/sparse_attention/matrix.cuh"
-#include "ops/sparse_attention/softmax.cuh"
 #include "ops/sparse_attention/tile.cuh"
 
 namespace hadal::cuda {
@@ -24,19 +23,18 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kProducers = 256;  // half as many gather half as fast: a warp issues a copy every 50 cycles
 constexpr int kMostKeys = 768;   // a multiple of two tiles
-// 256 columns as two products of 128: with four warpgroups ptxas has 128 registers at entry and refuses wider ones.
-constexpr uint64_t kTwoSlabs = 2 * kSlabBytes / 16;
 
 struct Shared {
+  static constexpr int kKeySlab = kSlabBytes, kTileStride = 8 * kSlabBytes;
+  static constexpr bool kWindow = false;
   uint8_t query[8 * kSlabBytes];
   uint8_t tile[2][8 * kSlabBytes];
-  uint8_t probability[2][kSlabBytes];  // [head][key] of a tile
-  float top[2][kHeads];                // running maximum after a tile
-  float total[2][2][128];              // of the even and the odd tiles, [row][thread]
+  uint8_t probability[2][kSlabBytes];
+  float top[2][kHeads], total[2][kHeads];
   // Of two queries in turn: expanded rows, or addresses of packed ones with kIsEntry. Only the producers read it.
   uint64_t row[2][kMostKeys];
-  float2 rotation[4][32];  // of four in turn: the consumers may be two queries behind
-  int count[4];
+  int count[4];  // of four in turn: the consumers may be two queries behind
+  float2 rotation[4][32];
   uint64_t query_full, query_empty;
   uint64_t full[2][2], empty[2][2];  // [tile][half]
 };
@@ -55,13 +53,6 @@ __device__ __align__(16) const uint8_t kZeroEntry[kHeadDim / 2 + kHeadDim / 16] 
 __device__ __forceinline__ KeyList list_of(const AttentionProblem& p, int query) {
   return key_list(p.args, query, p.in, p.out, p.segments, p.has_entries ? &p.entries : nullptr, &p.selection);
 }
-__device__ __forceinline__ void keep_query(Shared& s, const AttentionProblem& p, const ExpandedRows& e, int count,
-                                           int query, int turn, int thread) {
-  if (thread < p.args.rope.dim / 2)
-    s.rotation[turn][thread] = __ldg(&e.rotations[query * (p.args.rope.dim / 2) + thread]);
-  if (thread == 0) s.count[turn] = count;
-}
-
 // Expanded rows: of entries first their rows in the pool, below zero, then what became of these.
 struct ListPart {
   int row[kMostKeys / kProducers];
@@ -78,29 +69,30 @@ __device__ __forceinline__ ListPart find_rows(const ExpandedRows& e, const Atten
   }
   return list;
 }
-__device__ __forceinline__ void keep_rows(Shared& s, const ExpandedRows& e, const AttentionProblem& p,
-                                          const KeyList& keys, const ListPart& list, int query, int turn, int thread) {
+__device__ __forceinline__ void keep_rows(Shared& s, const ExpandedRows& e, const KeyList& keys, const ListPart& list,
+                                          int turn, int thread) {
 #pragma unroll
   for (int i = 0; i < kMostKeys / kProducers; ++i)
     s.row[turn & 1][thread + i * kProducers] =
         list.row[i] < 0 ? expanded_entry_row(e, ~list.row[i]) : static_cast<uint64_t>(list.row[i]);
-  keep_query(s, p, e, keys.count(), query, turn, thread);
+  if (thread == 0) s.count[turn] = keys.count();
 }
 
 // Addresses of packed rows.
-__device__ __forceinline__ void list_packed(Shared& s, const AttentionProblem& p, const ExpandedRows& e, int query,
-                                            int turn, int thread) {
+__device__ __forceinline__ void list_packed(Shared& s, const AttentionProblem& p, const KeyList& keys, int turn,
+                                            int thread) {
   thread = opaque(thread);
-  const KeyList keys = list_of(p, query);
+  int likely[kMostKeys / kProducers];
   uint64_t row[kMostKeys / kProducers];
 #pragma unroll
-  for (int i = 0; i < kMostKeys / kProducers; ++i) {  // chains of loads side by side
-    const int t = thread + i * kProducers;
-    row[i] = t < keys.count() ? packed_row(p, keys, t) : reinterpret_cast<uint64_t>(kZeroEntry) | kIsEntry;
-  }
+  for (int i = 0; i < kMostKeys / kProducers; ++i) likely[i] = likely_entry(p, keys, thread + i * kProducers);
 #pragma unroll
-  for (int i = 0; i < kMostKeys / kProducers; ++i) s.row[turn & 1][thread + i * kProducers] = row[i];
-  keep_query(s, p, e, keys.count(), query, turn, thread);
+  for (int i = 0; i < kMostKeys / kProducers; ++i) row[i] = packed_row(p, keys, thread + i * kProducers, likely[i]);
+#pragma unroll
+  for (int i = 0; i < kMostKeys / kProducers; ++i) {
+    s.row[turn & 1][thread + i * kProducers] = row[i] != 0 ? row[i] : reinterpret_cast<uint64_t>(kZeroEntry) | kIsEntry;
+  }
+  if (thread == 0) s.count[turn] = keys.count();
 }
 
 __device__ __forceinline__ void load_query(Shared& s, const AttentionProblem& p, int query, int thread) {
@@ -135,10 +127,11 @@ __device__ __forceinline__ void load_half(Shared& s, const ExpandedRows& e, cons
 __device__ __forceinline__ void gather(Shared& s, const AttentionProblem& p, const ExpandedRows& e, int thread) {
   uint32_t parity = 1, query_parity = 1;
   int turn = 0;
+  wait_for_previous();
   const int first = blockIdx.x, end = p.out.rows;
   {
     const KeyList keys = list_of(p, first);
-    keep_rows(s, e, p, keys, find_rows(e, p, keys, first, thread), first, 0, thread);
+    keep_rows(s, e, keys, find_rows(e, p, keys, first, thread), 0, thread);
   }
   named_barrier(3, kProducers);
   for (int query = first; query < end; query += gridDim.x, turn = (turn + 1) & 3) {
@@ -177,7 +170,7 @@ __device__ __forceinline__ void gather(Shared& s, const AttentionProblem& p, con
         if (pair == 0) keys = list_of(p, next);
         if (pair == 1 || (last && pair < 1)) list = find_rows(e, p, keys, next, opaque(thread));
         if (pair == 2 || (last && pair < 2)) {
-          keep_rows(s, e, p, keys, list, next, (turn + 1) & 3, opaque(thread));
+          keep_rows(s, e, keys, list, (turn + 1) & 3, opaque(thread));
           named_barrier(3, kProducers);
         }
       }
@@ -188,7 +181,7 @@ __device__ __forceinline__ void gather(Shared& s, const AttentionProblem& p, con
 
 // The other way: packed rows are read into registers a step ahead and expanded into the tiles. Less memory traffic, but the
 // expansion shows.
-__device__ __forceinline__ void expand(Shared& s, const AttentionProblem& p, const ExpandedRows& e, int thread) {
+__device__ __forceinline__ void expand(Shared& s, const AttentionProblem& p, int thread) {
   const int r = (thread >> 5) * 8 + (thread & 7), side = (thread >> 3) & 3;  // eight rows side by side: eight banks
   uint32_t parity = 1, query_parity = 1;
   PackedPart waiting;
@@ -196,11 +189,15 @@ __device__ __forceinline__ void expand(Shared& s, const AttentionProblem& p, con
   const auto flush = [&](int tile, int half) {
     mbarrier_wait(&s.empty[tile][half], parity);
     store_part(s.tile[tile], r, waiting, half, side);
-    fence_async_shared();
-    mbarrier_arrive(&s.full[tile][half]);
+    mbarrier_arrive(&s.full[tile][half]);  // readers fence: a fence here would wait for the loads under way
   };
   int turn = 0;
-  list_packed(s, p, e, blockIdx.x, 0, thread);
+  KeyList first = window_keys(p.args, blockIdx.x, p.in, p.out, p.segments);
+  const int step_row = p.out.step_row[blockIdx.x];
+  prefetch_ring(p, first, thread);
+  wait_for_previous();
+  if (p.has_entries) add_entries(first, step_row, p.selection);
+  list_packed(s, p, first, 0, thread);
   named_barrier(3, kProducers);
   for (int query = blockIdx.x; query < p.out.rows; query += gridDim.x, turn = (turn + 1) & 3) {
     const int pairs = max((s.count[turn] + 2 * kTileKeys - 1) / (2 * kTileKeys), 1);
@@ -227,187 +224,13 @@ __device__ __forceinline__ void expand(Shared& s, const AttentionProblem& p, con
       flush(1, 0);
       waiting = fresh;
       have = true;
-      if (pair == 0 && query + gridDim.x < p.out.rows) list_packed(s, p, e, query + gridDim.x, (turn + 1) & 3, thread);
+      if (pair == 0 && query + gridDim.x < p.out.rows) {
+        list_packed(s, p, list_of(p, query + gridDim.x), (turn + 1) & 3, thread);
+      }
     }
     named_barrier(3, kProducers);
   }
   if (have) flush(1, 1);
-}
-
-// ---- consumers: warpgroups 0 and 1 -------------------------------------------------------------------------------
-// Group g has the tiles of its parity: it multiplies them with the query and finds their probabilities. Both tiles' values
-// are added to columns 256 g .. 256 g + 255, 128 at a time, so that one half is moved to the new maximum while the matrix
-// unit adds to the other. The odd group comes behind the even one: the even tile's values are added in the middle of its
-// softmax. What is done with is let go at once, for a tile takes 1,500 cycles to come.
-enum : int { kTopReady = 1, kEvenReady = 2, kOddReady = 4 };  // named barriers
-__device__ __forceinline__ void announce(int barrier) { asm volatile("bar.arrive %0, 256;" ::"r"(barrier) : "memory"); }
-
-template <int Half>
-__device__ __forceinline__ void rescale(float (&sum)[128], const float (&factor)[2]) {
-#pragma unroll
-  for (int i = 64 * Half; i < 64 * Half + 64; ++i) {
-    sum[i] *= factor[i >> 1 & 1];
-    // The compiler would move it past the fence, and then add one of its own that serialises the matrix unit.
-    asm volatile("" : "+f"(sum[i])::"memory");
-  }
-  wgmma_fence();
-}
-// The operand: registers of the group's own tile, or shared memory.
-template <bool Own>
-__device__ __forceinline__ void add_values(float* sum, const uint32_t (&own)[4][4], uint64_t other, uint64_t values) {
-#pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    if constexpr (Own)
-      Wgmma<128>::rs<1>(sum, own[k], values + k * 128, 1);
-    else
-      Wgmma<128>::ss<1>(sum, other + k * 2, values + k * 128, 1);
-  }
-  wgmma_commit();
-}
-
-template <int Group>
-__device__ __forceinline__ void consume(Shared& s, const AttentionProblem& p, int thread) {
-  constexpr int kOther = Group ^ 1;
-  const int warp = thread >> 5, lane = thread & 31;
-  const int head = warp * 16 + (lane >> 2);
-  const float scale = p.args.scale * kLog2e / kStoredScale;  // scores in powers of two
-  const uint64_t query = k_major_descriptor(smem_address(s.query));
-  const uint64_t keys = k_major_descriptor(smem_address(s.tile[Group]));
-  const uint64_t values[2] = {mn_major_descriptor(smem_address(s.tile[0]) + Group * 4 * kSlabBytes, kSlabBytes),
-                              mn_major_descriptor(smem_address(s.tile[1]) + Group * 4 * kSlabBytes, kSlabBytes)};
-  const uint64_t other_probability = k_major_descriptor(smem_address(s.probability[kOther]));
-  uint32_t parity = 0, query_parity = 0;
-  int turn = 0;
-  for (int q = blockIdx.x; q < p.out.rows; q += gridDim.x, turn = (turn + 1) & 3) {
-    float sum[128], top[2] = {kNoTop, kNoTop}, total[2] = {0, 0}, other_total[2], factor[2][2];  // [tile][row]
-#pragma unroll
-    for (int i = 0; i < 128; ++i) sum[i] = 0;
-    mbarrier_wait(&s.query_full, query_parity);
-    query_parity ^= 1;
-    int pair = 0, pairs;
-    do {
-      float score[32];
-#pragma unroll
-      for (int i = 0; i < 32; ++i) score[i] = 0;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint64_t from = half * 4 * kSlabBytes / 16;
-        mbarrier_wait(&s.full[Group][half], parity);
-        fence_async_shared();  // keys and query came by cp.async
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < 16; ++k) {
-          const uint64_t at = from + ((k >> 2) * kSlabBytes + (k & 3) * 32) / 16;
-          Wgmma<64>::ss(score, query + at, keys + at, 1);
-        }
-        wgmma_commit();
-      }
-      const int count = s.count[turn];  // written before the first half was announced
-      pairs = max((count + 2 * kTileKeys - 1) / (2 * kTileKeys), 1);
-      const bool last = pair + 1 == pairs;
-      wgmma_wait<0>();
-      if (last && lane == 0) mbarrier_arrive(&s.query_empty);
-
-      const int valid = count - (2 * pair + Group) * kTileKeys;
-      if (valid < kTileKeys) {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) mask_scores(score + 8 * k, valid - 16 * k - 2 * (lane & 3));
-      }
-      float largest[2] = {-INFINITY, -INFINITY};
-#pragma unroll
-      for (int k = 0; k < 4; ++k) largest_scores(score + 8 * k, largest);
-      largest[0] = quad_max(largest[0]) * scale;
-      largest[1] = quad_max(largest[1]) * scale;
-      const auto follow_other = [&] {  // to the maximum after the other group's tile
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const float fresh = s.top[kOther][head + 8 * i];
-          factor[kOther][i] = exp2_fast(top[i] - fresh);
-          top[i] = fresh;
-        }
-      };
-      if constexpr (Group == 1) {
-        named_barrier(kTopReady, 256);
-        follow_other();
-      }
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float fresh = fmaxf(top[i], largest[i]);
-        factor[Group][i] = exp2_fast(top[i] - fresh);
-        top[i] = fresh;
-        if ((lane & 3) == 0) s.top[Group][head + 8 * i] = fresh;
-      }
-      if constexpr (Group == 0) announce(kTopReady);
-
-      const auto meet_other = [&] {  // its probabilities, its total, its values
-        named_barrier(Group == 0 ? kOddReady : kEvenReady, 256);
-        other_total[0] = s.total[kOther][0][thread];
-        other_total[1] = s.total[kOther][1][thread];
-        mbarrier_wait(&s.full[kOther][Group], parity);
-        fence_async_shared();
-      };
-      uint32_t probability[4][4];
-      float part[2][4];
-      const uint32_t store = smem_address(s.probability[Group]) + (warp * 16 + (lane & 15)) * 128;
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        if (Group == 1 && k == 2) {
-          meet_other();
-          rescale<0>(sum, factor[0]);
-          add_values<false>(sum, probability, other_probability, values[0]);
-          rescale<1>(sum, factor[0]);
-          add_values<false>(sum + 64, probability, other_probability, values[0] + kTwoSlabs);
-        }
-        float both[2];
-        probabilities(score + 8 * k, scale, top, probability[k], both);
-        part[0][k] = both[0], part[1][k] = both[1];
-        store_matrix4(store + (((2 * k + (lane >> 4)) ^ (lane & 7)) << 4), probability[k][0], probability[k][1],
-                      probability[k][2], probability[k][3]);
-      }
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (Group == 1) total[i] *= factor[0][i];
-        total[i] = fmaf(total[i], factor[Group][i], quad_sum_own(part[i]));
-        s.total[Group][i][thread] = total[i];  // the last one counts
-      }
-      fence_async_shared();
-      announce(Group == 0 ? kEvenReady : kOddReady);
-
-      if constexpr (Group == 0) {
-        rescale<0>(sum, factor[0]);
-        add_values<true>(sum, probability, other_probability, values[0]);
-        rescale<1>(sum, factor[0]);
-        add_values<true>(sum + 64, probability, other_probability, values[0] + kTwoSlabs);
-      }
-      wgmma_wait<0>();
-      if (lane == 0) mbarrier_arrive(&s.empty[0][Group]);
-      if constexpr (Group == 0) {
-        meet_other();
-        follow_other();
-        // Of the last tile the even total is moved at the end.
-        total[0] *= last ? 1.0f : factor[1][0];
-        total[1] *= last ? 1.0f : factor[1][1];
-      }
-      rescale<0>(sum, factor[1]);
-      add_values<Group == 1>(sum, probability, other_probability, values[1]);
-      rescale<1>(sum, factor[1]);
-      add_values<Group == 1>(sum + 64, probability, other_probability, values[1] + kTwoSlabs);
-      wgmma_wait<0>();
-      if (lane == 0) mbarrier_arrive(&s.empty[1][Group]);
-      parity ^= 1;
-    } while (++pair < pairs);
-
-    float denominator[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float own = quad_sum(total[i]), other = quad_sum(other_total[i]);
-      const float even = Group == 0 ? own : other, odd = Group == 0 ? other : own;
-      denominator[i] = fmaf(even, factor[1][i], odd) + exp2f(p.args.sink[head + 8 * i] * kLog2e - top[i]);
-    }
-    store_output<256>(sum, denominator,
-                      static_cast<uint16_t*>(p.args.o.data) + static_cast<int64_t>(q) * kHeads * kHeadDim, head,
-                      256 * Group, p.args.rope.dim, s.rotation[turn]);
-  }
 }
 
 template <bool Packed>
@@ -425,34 +248,33 @@ __global__ void __launch_bounds__(kThreads, 1)
     mbarrier_init_fence();
   }
   __syncthreads();
-  wait_for_previous();
   let_next_start();
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
   if (group >= 2) {
     registers_give<48>();
     if constexpr (Packed)
-      expand(s, p, e, threadIdx.x - 256);
+      expand(s, p, threadIdx.x - 256);
     else
       gather(s, p, e, threadIdx.x - 256);
   } else {
     registers_take<208>();
     if (group == 0)
-      consume<0>(s, p, thread);
+      consume<0>(s, p, blockIdx.x, p.out.rows, gridDim.x, thread);
     else
-      consume<1>(s, p, thread);
+      consume<1>(s, p, blockIdx.x, p.out.rows, gridDim.x, thread);
   }
 }
 
 size_t align(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // All but the addresses.
-ExpandedRows layout(const AttentionProblem& p, KeySource source) {
+ExpandedRows layout(const AttentionProblem& p, AttentionKernel kernel) {
   ExpandedRows e{};
   e.first_ring = 1 + p.in.rows;
   e.first_entry = e.first_ring + p.segments.count * p.args.ring.window;
   while (p.has_entries && 1 << e.page_shift < p.entries.page_rows) ++e.page_shift;
   const int64_t pages = p.has_entries ? int64_t{p.segments.count} * p.segments.page_stride : 0;
-  if (source == KeySource::shared) e.count = e.first_entry + pages * p.entries.page_rows;
+  if (kernel == AttentionKernel::shared) e.count = e.first_entry + pages * p.entries.page_rows;
   return e;
 }
 
@@ -463,47 +285,51 @@ bool matrix_attention_takes(const AttentionProblem& p, int most_keys) {
          p.round_probabilities && most_keys <= kMostKeys;
 }
 
-MatrixAttentionPlan plan_matrix_attention(const AttentionProblem& p, int most_keys) {
-  // Shared rows when each serves five keys on average, so that expanding them once saves time, and pages can be found.
+AttentionKernel attention_kernel_for(const AttentionProblem& p, int most_keys, int multiprocessors) {
+  if (p.kernel) return *p.kernel;
   const int64_t rows = p.out.rows, page_rows = p.entries.page_rows;
-  const bool pages = !p.has_entries || (p.entries.pages > 0 && (page_rows & (page_rows - 1)) == 0);
-  constexpr int kFewQueries = 16;                 // two rounds of all multiprocessors
-  constexpr int64_t kMostSharedRows = 512 << 10;  // half a gigabyte of scratch
-  const int64_t count = layout(p, KeySource::shared).count;
-  const bool shared = pages && count <= kMostSharedRows && 5 * count <= rows * most_keys;
-  return plan_matrix_attention(p, most_keys,
-                               rows <= kFewQueries && most_keys <= kMostFewKeys ? KeySource::few
-                               : shared                                         ? KeySource::shared
-                                                                                : KeySource::packed);
-}
-
-MatrixAttentionPlan plan_matrix_attention(const AttentionProblem& p, int most_keys, KeySource source) {
-  if (source == KeySource::few) return {source, few_attention_bytes(p.out.rows, most_keys)};
-  size_t bytes = align(sizeof(float2) * p.out.rows * (p.args.rope.dim / 2)) +
-                 static_cast<size_t>(layout(p, source).count) * kExpandedBytes;
-  if (source == KeySource::shared && p.has_entries) bytes += align(sizeof(int32_t) * p.entries.pages);
-  return {source, bytes};
-}
-
-void matrix_attention(const AttentionProblem& p, const MatrixAttentionPlan& plan, int most_keys, void* scratch,
-                      int multiprocessors, cudaStream_t stream) {
-  if (plan.source == KeySource::few) return few_attention(p, most_keys, scratch, stream);
-  ExpandedRows e = layout(p, plan.source);
-  auto* at = static_cast<uint8_t*>(scratch);
-  e.rotations = reinterpret_cast<float2*>(at);
-  at += align(sizeof(float2) * p.out.rows * (p.args.rope.dim / 2));
-  if (plan.source == KeySource::shared && p.has_entries) {
-    e.page_begin = reinterpret_cast<int32_t*>(at);
-    at += align(sizeof(int32_t) * p.entries.pages);
+  if (most_keys <= kMostFewKeys) {
+    if (8 * rows <= multiprocessors) return AttentionKernel::eight;
+    if (4 * rows <= multiprocessors) return AttentionKernel::four;
   }
-  e.rows = at;
-  launch_expand(p, e, stream);
+  // With fewer queries a request the kernel that has the next query's rows under way is faster.
+  if (window_attention_takes(p) && rows >= 4 * p.segments.count) return AttentionKernel::window;
+  // Shared rows when each serves five keys on average, so that expanding them once saves time, and pages can be found.
+  const bool pages = !p.has_entries || (p.entries.pages > 0 && (page_rows & (page_rows - 1)) == 0);
+  constexpr int64_t kMostSharedRows = 512 << 10;  // half a gigabyte of scratch
+  const int64_t count = layout(p, AttentionKernel::shared).count;
+  return pages && count <= kMostSharedRows && 5 * count <= rows * most_keys ? AttentionKernel::shared
+                                                                            : AttentionKernel::packed;
+}
 
-  const auto kernel = plan.source == KeySource::packed ? matrix_kernel<true> : matrix_kernel<false>;
+size_t attention_scratch_bytes(const AttentionProblem& p, AttentionKernel kernel) {
+  if (kernel != AttentionKernel::shared) return 0;
+  return static_cast<size_t>(layout(p, kernel).count) * kExpandedBytes +
+         (p.has_entries ? align(sizeof(int32_t) * p.entries.pages) : 0);
+}
+
+void matrix_attention(const AttentionProblem& p, AttentionKernel kernel, int most_keys, void* scratch, void* lasting,
+                      int multiprocessors, cudaStream_t stream) {
+  if (kernel == AttentionKernel::eight || kernel == AttentionKernel::four)
+    return few_attention(p, kernel == AttentionKernel::eight ? 8 : 4, most_keys, lasting, multiprocessors, stream);
+  if (kernel == AttentionKernel::window) return window_attention(p, multiprocessors, stream);
+  ExpandedRows e{};
+  if (kernel == AttentionKernel::shared) {
+    e = layout(p, kernel);
+    auto* at = static_cast<uint8_t*>(scratch);
+    if (p.has_entries) {
+      e.page_begin = reinterpret_cast<int32_t*>(at);
+      at += align(sizeof(int32_t) * p.entries.pages);
+    }
+    e.rows = at;
+    launch_expand(p, e, stream);
+  }
+
+  const auto run = kernel == AttentionKernel::packed ? matrix_kernel<true> : matrix_kernel<false>;
   constexpr int kBytes = sizeof(Shared);
   static_assert(kBytes <= 227 * 1024);
-  HADAL_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  launch("matrix_attention", kernel,
+  HADAL_CUDA(cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  launch("matrix_attention", run,
          {.grid = dim3(std::min(p.out.rows, multiprocessors)),
           .block = dim3(kThreads),
           .shared = kBytes,

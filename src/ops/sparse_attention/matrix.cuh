@@ -8,25 +8,38 @@
 namespace hadal::cuda {
 
 // Expanded rows: one of zeros, which stands for keys past the end of a list; then the rows of the step, the rings of the
-// segments and their pages. Without shared rows, rotations alone.
+// segments and their pages.
 struct ExpandedRows {
   uint8_t* rows;
   int32_t* page_begin;  // [pages of the pool] expanded row of the first row of a page
-  float2* rotations;    // [queries of the step, rope.dim / 2]
   int first_ring, first_entry;
   int page_shift;  // rows of a page as a power of two
   int64_t count;
 };
 
 #ifdef __CUDACC__
+// Asks for the rows of a query's ring to be brought to L2, by 128 threads. Steps before this one wrote them.
+__device__ __forceinline__ void prefetch_ring(const AttentionProblem& p, const KeyList& keys, int thread) {
+  if (thread >= 128 || thread >= keys.ring_count) return;
+  const uint8_t* row = window_row(p.args, keys, thread);
+#pragma unroll
+  for (int i = 0; i < 5; ++i)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(row + min(128 * i, p.args.ring.row_bytes - 1)));
+}
+
 // The packed row of key t, with kIsEntry; 0 past the end of the list.
 __device__ __forceinline__ uint64_t entry_address(const AttentionProblem& p, int64_t row) {
   return reinterpret_cast<uint64_t>(p.entries.rows + row * p.entries.row_bytes) | kIsEntry;
 }
-__device__ __forceinline__ uint64_t packed_row(const AttentionProblem& p, const KeyList& keys, int t) {
+// likely: likely_entry(t), which is read while the list is still looked for.
+__device__ __forceinline__ int likely_entry(const AttentionProblem& p, const KeyList& keys, int t) {
+  const int at = t - p.args.ring.window;  // the window is full
+  return keys.entries != nullptr && at >= 0 && at < p.selection.rows.cols ? keys.entries[at] : 0;
+}
+__device__ __forceinline__ uint64_t packed_row(const AttentionProblem& p, const KeyList& keys, int t, int likely) {
   if (t >= keys.count()) return 0;
   if (t < keys.window_count()) return reinterpret_cast<uint64_t>(window_row(p.args, keys, t));
-  return entry_address(p, keys.entries[t - keys.window_count()]);
+  return entry_address(p, keys.window_count() == p.args.ring.window ? likely : keys.entries[t - keys.window_count()]);
 }
 
 // The expanded row of window key t of a query, and of an entry. keys: the query's list.

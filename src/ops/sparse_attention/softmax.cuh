@@ -53,64 +53,69 @@ __device__ __forceinline__ void largest_scores(const float* score, float (&large
   for (int i = 0; i < 8; ++i) largest[i >> 1 & 1] = fmaxf(largest[i >> 1 & 1], score[i]);
 }
 
-// Probabilities of 16 keys, as the matrix operand that they are, and the lane's share of their sum, by row. scale: from
-// scores to powers of two.
-__device__ __forceinline__ void probabilities(float* score, float scale, const float (&top)[2], uint32_t (&operand)[4],
-                                              float (&sum)[2]) {
+// Probabilities of 16 keys, as the matrix operand that they are, and the lane's share of their sum, by row: from scores in
+// powers of two less the maximum, and from scores and what makes them powers of two.
+__device__ __forceinline__ void probabilities(float* score, uint32_t (&operand)[4], float (&sum)[2]) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) score[i] = exp2_fast(fmaf(score[i], scale, -top[i >> 1 & 1]));
+  for (int i = 0; i < 8; ++i) score[i] = exp2_fast(score[i]);
 #pragma unroll
   for (int i = 0; i < 4; ++i) operand[i] = pack_bf16x2(score[2 * i], score[2 * i + 1]);
 #pragma unroll
   for (int i = 0; i < 2; ++i) sum[i] = (score[2 * i] + score[2 * i + 1]) + (score[2 * i + 4] + score[2 * i + 5]);
 }
-
-// From the parts of four blocks that each lane of a quad has: all four parts of block t, on lane t.
-__device__ __forceinline__ uint4 transpose_quad(const uint32_t (&v)[4]) {
-  const bool odd = (threadIdx.x & 1) != 0, upper = (threadIdx.x & 2) != 0;
-  uint32_t low[2], high[2];  // of blocks (t & 1) and (t & 1) + 2: the parts of lanes t & 2 and (t & 2) + 1
+__device__ __forceinline__ void probabilities(float* score, float scale, const float (&top)[2], uint32_t (&operand)[4],
+                                              float (&sum)[2]) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const uint32_t keep = odd ? v[2 * h + 1] : v[2 * h], give = odd ? v[2 * h] : v[2 * h + 1];
-    const uint32_t other = __shfl_xor_sync(0xffffffffu, give, 1);
-    low[h] = odd ? other : keep;
-    high[h] = odd ? keep : other;
-  }
-  const uint32_t other_low = __shfl_xor_sync(0xffffffffu, upper ? low[0] : low[1], 2);
-  const uint32_t other_high = __shfl_xor_sync(0xffffffffu, upper ? high[0] : high[1], 2);
-  return upper ? make_uint4(other_low, other_high, low[1], high[1])
-               : make_uint4(low[0], high[0], other_low, other_high);
+  for (int i = 0; i < 8; ++i) score[i] = fmaf(score[i], scale, -top[i >> 1 & 1]);
+  probabilities(score, operand, sum);
 }
 
 // Columns first .. first + Columns - 1 of a query's output: the division, the rotation back, the store. out: the query's
-// first value. rotations: of the last rope_dim channels.
+// first value. rotations: of the last rope_dim channels. staging: 2 KB of shared memory of each of the four warps, through
+// which a warp moves 64 columns of its 16 rows at a time, so that it stores whole lines. (Exchanged between lanes instead,
+// they took three times the instructions.)
 template <int Columns>
 __device__ __forceinline__ void store_output(const float* sum, const float (&denominator)[2], uint16_t* out, int head,
-                                             int first, int rope_dim, const float2* rotations) {
-  const int lane = threadIdx.x % 32;
+                                             int first, int rope_dim, const float2* rotations, uint8_t* staging) {
+  const int lane = threadIdx.x % 32, warp_head = head - lane / 4;
   float inverse[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) inverse[i] = 1.0f / (denominator[i] * kStoredScale);
-  // Lane t of a quad stores block 4 c + t of 8 columns.
-  out += head * kHeadDim + first + 8 * (lane & 3);
   const int rotated = kHeadDim - rope_dim - first;
+  const uint32_t base = smem_address(staging) + warp_head * 128;
+  const uint32_t to = base + (lane & 15) * 128, from = base + lane / 8 * 128;
+  out += (warp_head + lane / 8) * kHeadDim + first + 8 * (lane & 7);
 #pragma unroll
-  for (int c = 0; c < Columns / 32; ++c)
+  for (int c = 0; c < Columns / 64; ++c) {
+    uint32_t part[8][2];  // [block of 8 columns][row]
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      uint32_t four[4];
+    for (int b = 0; b < 8; ++b)
 #pragma unroll
-      for (int b = 0; b < 4; ++b) {
-        const int j = 4 * c + b;
-        four[b] = pack_bf16x2(sum[4 * j + 2 * i] * inverse[i], sum[4 * j + 2 * i + 1] * inverse[i]);
+      for (int i = 0; i < 2; ++i) {
+        const int j = 8 * c + b;
+        part[b][i] = pack_bf16x2(sum[4 * j + 2 * i] * inverse[i], sum[4 * j + 2 * i + 1] * inverse[i]);
         if (8 * (j + 8) >= Columns && 8 * j >= rotated) {  // at most the last 64 channels
           const float2 cs = rotations[(8 * j - rotated) / 2 + (lane & 3)];
-          const float x = __uint_as_float(four[b] << 16), y = __uint_as_float(four[b] & 0xffff0000u);
-          four[b] = pack_bf16x2(x * cs.x + y * cs.y, y * cs.x - x * cs.y);
+          const float x = __uint_as_float(part[b][i] << 16), y = __uint_as_float(part[b][i] & 0xffff0000u);
+          part[b][i] = pack_bf16x2(x * cs.x + y * cs.y, y * cs.x - x * cs.y);
         }
       }
-      *reinterpret_cast<uint4*>(out + i * 8 * kHeadDim + 32 * c) = transpose_quad(four);
+    if (c > 0) __syncwarp();
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      store_matrix4(to + (((2 * k + (lane >> 4)) ^ (lane & 7)) << 4), part[2 * k][0], part[2 * k][1],
+                    part[2 * k + 1][0], part[2 * k + 1][1]);
+    __syncwarp();
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {  // four rows of 128 bytes at a time
+      uint4 v;
+      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                   : "r"(from + r * 512 + (((lane & 7) ^ (4 * (r & 1) + lane / 8)) << 4))
+                   : "memory");
+      *reinterpret_cast<uint4*>(out + r * 4 * kHeadDim + 64 * c) = v;
     }
+  }
 }
 
 }  // namespace hadal::cuda
