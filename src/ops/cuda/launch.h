@@ -12,8 +12,8 @@ struct LaunchShape {
   size_t shared = 0;
   cudaStream_t stream = nullptr;
   bool cooperative = false;  // all CTAs are resident together: they wait for each other
-  // May start before the kernel in front has ended: reads nothing but weights, and writes nothing, before its
-  // wait_for_previous(). Every CTA must get there, so that what comes behind may rely on what lies in front.
+  // May start before the kernel in front has ended: before its wait_for_previous() it writes nothing, and reads weights and
+  // what is uploaded when a step begins. Every CTA must get there: what comes behind relies on what lies in front.
   bool early = false;
   unsigned cluster = 1;  // CTAs of a cluster, along x
 };

@@ -31,15 +31,8 @@ struct KeySpan {
   bool fresh, last;  // the first and the last query of these keys
 };
 
-// 256 columns as two products of 128: with four warpgroups ptxas has 128 registers at entry and refuses wider ones.
-enum : int {
-  kTopReady = 1,
-  kEvenReady = 2,
-  kOddReady = 4,
-  kEvenDone = 5,
-  kRotations = 6,
-  kOddDone = 7
-};  // named barriers; 3 is the producers'
+// Named barriers; 3 is the producers'.
+enum : int { kTopReady = 1, kEvenReady = 2, kOddReady = 4, kEvenDone = 5, kRotations = 6, kOddDone = 7 };
 __device__ __forceinline__ void announce(int barrier) { asm volatile("bar.arrive %0, 256;" ::"r"(barrier) : "memory"); }
 
 template <int Half>
@@ -52,7 +45,8 @@ __device__ __forceinline__ void rescale(float (&sum)[128], const float (&factor)
   }
   wgmma_fence();
 }
-// The operand: registers of the group's own tile, or shared memory.
+// 128 of the 256 columns: with four warpgroups ptxas has 128 registers at entry and refuses wider products. The operand:
+// registers of the group's own tile, or shared memory.
 template <bool Own>
 __device__ __forceinline__ void add_values(float* sum, const uint32_t (&own)[4][4], uint64_t other, uint64_t values) {
 #pragma unroll
@@ -65,7 +59,8 @@ __device__ __forceinline__ void add_values(float* sum, const uint32_t (&own)[4][
   wgmma_commit();
 }
 
-// Rotations of the query `query` and the three behind it, in double, by group 1, which has the channels that they are for.
+// Rotations of four queries, of which thread / 32 has the position, in double, by group 1, which has the channels that they
+// are for.
 template <typename S>
 __device__ __forceinline__ void find_rotations(S& s, const AttentionProblem& p, int position, int thread) {
   const int pair = thread % 32;

@@ -20,7 +20,8 @@ struct KeyList {
   __device__ int count() const { return ring_count + latent_count + entry_count; }
 };
 
-// Without the entries. What this reads is there when a step begins: a kernel may look for it before it waits for the one in front.
+// Without the entries. What this reads is uploaded when a step begins: a kernel may look for it before it waits for the one
+// in front.
 __device__ inline KeyList window_keys(const SparseAttentionArgs& a, int row, const RowSet& in, const RowSet& out,
                                       const Segments& segments) {
   // Two loads deep: what is found from `row`, then what is found from its segment.
