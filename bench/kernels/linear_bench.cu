@@ -1,6 +1,7 @@
 // FP8 dense projections on one GPU at the release's shapes, random codes and scales, rows quantised by Q4. First checks:
 // sampled rows against float64 of the same operands, equal bits when run twice, and equal bits for a row among 1 to 4096.
-// Then times of kernels, beside the rate of the matrix unit alone.      linear_bench [check|time|few|all]
+// Then times of kernels, beside the rate of the matrix unit alone. bf16: the five of a layer in 16-bit products, every width of
+// tiles, and that all give the same bits.      linear_bench [check|time|few|all|bf16]
 #include <memory>
 #include <string>
 
@@ -270,6 +271,57 @@ void time_all(CudaContext& context, bool few_rows) {
   time_ceiling(context.multiprocessors());
 }
 
+// ---- 16-bit products of packed weights: width 0 is the cost model's choice; gathered rows come by x_row
+bool sixteen_bits(CudaContext& context, const Shape& shape) {
+  DeviceArray<uint8_t> data(size_t(shape.n) * shape.k), scale(size_t(shape.n) * shape.k / 1024);
+  fill_codes<<<4096, 256>>>(data.get(), data.bytes(), 5);
+  fill_scales<<<512, 256>>>(scale.get(), scale.bytes(), 5);
+  HADAL_CUDA(cudaDeviceSynchronize());
+  Weight weight{WeightFormat::fp8_block32, shape.n, shape.k, data.get(), scale.get()};
+  std::vector<std::unique_ptr<DeviceArray<uint8_t>>> packed;
+  for (int i = 0; i < std::max(1, int(160e6 / (double(shape.n) * shape.k))); ++i) {
+    packed.push_back(std::make_unique<DeviceArray<uint8_t>>(packed_bytes(weight)));
+    pack_linear(context, weight, packed.back()->get());
+  }
+  const int columns = shape.k * shape.groups;
+  DeviceArray<uint16_t> x(size_t(kMost) * columns), y(size_t(kMost) * shape.n);
+  fill_bf16(x.get(), size_t(kMost) * columns, 9, 1.0f);
+  std::vector<int32_t> same(kMost);
+  for (int i = 0; i < kMost; ++i) same[i] = i;
+  DeviceArray<int32_t> x_row(same);
+  HADAL_CUDA(cudaDeviceSynchronize());
+  const auto run = [&](int width, bool gathered, cudaStream_t stream, int copy) {
+    weight.packed = packed[copy % packed.size()]->get();
+    PackedProblem p{
+        x.get(), columns, gathered ? x_row.get() : nullptr, kMost, shape.k, shape.n, shape.n / shape.groups};
+    p.y = y.get();
+    p.y_stride = shape.n;
+    p.width = width;
+    locate_packed(weight, p);
+    packed_linear(p, context.multiprocessors(), stream);
+  };
+  std::vector<std::pair<int, bool>> ways{{0, false}, {0, true}};
+  for (const int width : packed_widths()) ways.push_back({width, false});
+  std::vector<uint16_t> want;
+  bool ok = true;
+  for (const auto& [width, gathered] : ways) {
+    y.poison();
+    run(width, gathered, context.stream(), 0);
+    context.wait();
+    const std::vector<uint16_t> have = y.host();
+    if (want.empty()) want = have;
+    const bool equal = have == want;
+    ok &= equal;
+    const Time t = time_graph(
+        4, [&, w = width, g = gathered](cudaStream_t s, int i) { run(w, g, s, i); }, 100, 9);
+    const std::string name = std::string(shape.name) + " x 4096, width " + std::to_string(width) +
+                             (gathered ? ", gathered" : "") + (equal ? "" : " DIFFERS");
+    report("16 bits", name.c_str(), t, shape.flops(kMost), shape.bytes(kMost),
+           1e3 * std::max(shape.flops(kMost) / 790e12, shape.bytes(kMost) / kMemory));
+  }
+  return ok;
+}
+
 }  // namespace
 }  // namespace hadal::bench
 
@@ -279,6 +331,10 @@ int main(int argc, char** argv) {
   bool ok = true;
   if (what == "check" || what == "all")
     for (const auto& shape : hadal::bench::kShapes) ok &= hadal::bench::check(context, shape);
+  if (what == "bf16") {
+    for (int i = 0; i < 5; ++i) ok &= hadal::bench::sixteen_bits(context, hadal::bench::kShapes[i]);
+    return ok ? 0 : 1;
+  }
   if (what != "check") hadal::bench::time_all(context, what == "few");
   return ok ? 0 : 1;
 }
