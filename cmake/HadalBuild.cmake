@@ -32,6 +32,18 @@ if(HADAL_SANITIZE)
   target_compile_options(hadal_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${HADAL_SANITIZE} -fno-omit-frame-pointer -Wno-maybe-uninitialized>)
   target_link_options(hadal_flags INTERFACE -fsanitize=${HADAL_SANITIZE})
+  # The runtimes of the sanitizers are linked in, so that the program runs on a machine without them. libstdc++ stays
+  # dynamic: linked in, its __cxa_throw is not intercepted, and the stack of what an exception left stays poisoned.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    foreach(pair address:asan undefined:ubsan thread:tsan)
+      string(REPLACE ":" ";" pair ${pair})
+      list(GET pair 0 sanitizer)
+      list(GET pair 1 runtime)
+      if(HADAL_SANITIZE MATCHES ${sanitizer})
+        target_link_options(hadal_flags INTERFACE -static-lib${runtime})
+      endif()
+    endforeach()
+  endif()
 else()
   # Only glibc stays dynamic, so that the binary can be copied to another machine (scripts/check-linkage.sh).
   target_link_options(hadal_flags INTERFACE -static-libstdc++ -static-libgcc -Wl,--as-needed)

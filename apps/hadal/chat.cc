@@ -356,8 +356,8 @@ void add_chat(CLI::App& app) {
   const ChatSettings defaults;
   for (const ChatSetting& setting : chat_settings()) {
     const std::string name = setting.name;
-    std::string flags = "--" + name, what = setting.what;
-    if (name == "max-tokens") flags = "-n," + flags;
+    const std::string flags = (name == "max-tokens" ? "-n,--" : "--") + name;
+    std::string what = setting.what;
     what[0] = static_cast<char>(std::toupper(what[0]));
     // The text goes into description(): add_option would take a string for the variable to fill.
     CLI::Option* option =

@@ -7,8 +7,8 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <optional>
+#include <system_error>
 
 #include "base/error.h"
 #include "engine/sampler.h"
@@ -147,7 +147,7 @@ void write_over(const std::filesystem::path& file, const std::string& content) {
     const int why = errno;
     if (fd >= 0) ::close(fd);
     if (fd >= 0) ::unlink(temporary.c_str());
-    fail(ErrorKind::io, "cannot {} {}: {}", what, file.string(), std::strerror(why));
+    fail(ErrorKind::io, "cannot {} {}: {}", what, file.string(), std::generic_category().message(why));
   };
   if (fd < 0) give_up("create a file beside");
   for (size_t done = 0; done < content.size();) {

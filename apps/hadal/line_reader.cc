@@ -58,7 +58,7 @@ struct LineReader::Terminal {
 
   explicit Terminal(const std::string& file) : history_file(file) {
     // How text is shown must not depend on what the environment calls its locale.
-    std::setlocale(LC_CTYPE, "C.UTF-8");
+    std::setlocale(LC_CTYPE, "C.UTF-8");  // NOLINT(concurrency-mt-unsafe): before the engine and its threads
     edit = el_init("hadal", stdin, ::isatty(STDOUT_FILENO) != 0 ? stdout : stderr, stderr);
     history = history_init();
     if (edit == nullptr || history == nullptr) return;

@@ -68,7 +68,8 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) { std::fputs(app.help().c_str(), stdout); } catch (const CLI::CallForAllHelp&) {
     std::fputs(app.help("", CLI::AppFormatMode::All).c_str(), stdout);
-  } catch (const CLI::CallForVersion& version) { std::printf("%s\n", version.what()); } catch (const CLI::Success&) {
+  } catch (const CLI::CallForVersion& version) {
+    std::printf("%s\n", version.what());
   } catch (const CLI::ParseError& error) {
     // The parser only misses a command; a misspelt one deserves to be named.
     std::string message = error.what();

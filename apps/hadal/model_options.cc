@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <iostream>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/npy.h"
@@ -142,7 +142,7 @@ std::string read_text(const std::string& path) {
   std::ifstream file;
   if (path != "-") {
     file.open(path, std::ios::binary);
-    if (!file) fail(ErrorKind::io, "cannot open {}: {}", path, std::strerror(errno));
+    if (!file) fail(ErrorKind::io, "cannot open {}: {}", path, std::generic_category().message(errno));
   }
   std::istream& in = path == "-" ? std::cin : file;
   std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());

@@ -10,10 +10,10 @@
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace hadal {
 namespace {
@@ -68,7 +68,7 @@ template <typename T>
 NpyArray<T> read(const std::filesystem::path& path, std::string_view type) {
   const std::string name = path.string();
   const File file(std::fopen(path.c_str(), "rb"));
-  if (!file) fail(ErrorKind::io, "cannot open {}: {}", name, std::strerror(errno));
+  if (!file) fail(ErrorKind::io, "cannot open {}: {}", name, std::generic_category().message(errno));
   struct stat info = {};
   if (::fstat(::fileno(file.get()), &info) != 0 || !S_ISREG(info.st_mode))
     fail(ErrorKind::io, "cannot read {}: it is not a regular file", name);
@@ -119,7 +119,7 @@ void write(const std::filesystem::path& path, std::string_view type, const std::
   const auto refuse = [&](const char* step) {
     const int reason = errno;
     std::remove(temporary.c_str());
-    fail(ErrorKind::io, "cannot {} {}: {}", step, path.string(), std::strerror(reason));
+    fail(ErrorKind::io, "cannot {} {}: {}", step, path.string(), std::generic_category().message(reason));
   };
   File file(std::fopen(temporary.c_str(), "wb"));
   if (!file) refuse("write");

@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <system_error>
 #include <unordered_set>
@@ -96,7 +95,7 @@ std::string read_text_file(const std::filesystem::path& path, size_t max_bytes) 
     fail(ErrorKind::io, "cannot read {}: it is a directory", path.string());
   errno = 0;
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail(ErrorKind::io, "cannot open {}: {}", path.string(), std::strerror(errno));
+  if (!in) fail(ErrorKind::io, "cannot open {}: {}", path.string(), std::generic_category().message(errno));
   std::string text;
   char buffer[1 << 16];
   while (in.read(buffer, sizeof buffer) || in.gcount() > 0) {
@@ -104,7 +103,7 @@ std::string read_text_file(const std::filesystem::path& path, size_t max_bytes) 
     if (text.size() > max_bytes)
       fail(ErrorKind::invalid_data, "{} is larger than the limit of {} bytes", path.string(), max_bytes);
   }
-  if (in.bad()) fail(ErrorKind::io, "cannot read {}: {}", path.string(), std::strerror(errno));
+  if (in.bad()) fail(ErrorKind::io, "cannot read {}: {}", path.string(), std::generic_category().message(errno));
   return text;
 }
 

@@ -9,7 +9,7 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace hadal {
@@ -34,7 +34,7 @@ void* reserve_aligned(size_t bytes) {
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(ErrorKind::io, "cannot open {}: {}", path.string(), std::strerror(errno));
+  if (fd < 0) fail(ErrorKind::io, "cannot open {}: {}", path.string(), std::generic_category().message(errno));
   struct stat info = {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
@@ -49,7 +49,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const int reason = errno;
   ::close(fd);
   if (address == MAP_FAILED)
-    fail(ErrorKind::io, "cannot map {} ({} bytes): {}", path.string(), info.st_size, std::strerror(reason));
+    fail(ErrorKind::io, "cannot map {} ({} bytes): {}", path.string(), info.st_size,
+         std::generic_category().message(reason));
   bytes_ = {static_cast<const std::byte*>(address), size_t(info.st_size)};
 }
 
@@ -75,7 +76,7 @@ void MappedFile::use_huge_pages(std::span<const std::byte> part) {
 
 void MappedFile::drop_cached(std::span<const std::byte> part) const {
   const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(ErrorKind::io, "cannot open {}: {}", path_.string(), std::strerror(errno));
+  if (fd < 0) fail(ErrorKind::io, "cannot open {}: {}", path_.string(), std::generic_category().message(errno));
   // Pages that are mapped, or not yet written, would stay. The kernel drops whole pages only.
   (void)::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
   (void)::fdatasync(fd);
@@ -89,7 +90,8 @@ void MappedFile::read(std::span<const std::byte> part) const {
   const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size());
 #ifdef MADV_POPULATE_READ
   if (::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ) == 0) return;
-  if (errno != EINVAL) fail(ErrorKind::io, "cannot read {}: {}", path_.string(), std::strerror(errno));
+  if (errno != EINVAL)
+    fail(ErrorKind::io, "cannot read {}: {}", path_.string(), std::generic_category().message(errno));
 #endif
   for (uintptr_t at = begin; at < end; at += page)
     (void)*reinterpret_cast<const volatile std::byte*>(at);  // before Linux 5.14

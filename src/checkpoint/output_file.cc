@@ -7,13 +7,13 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
+#include <system_error>
 
 namespace hadal {
 
 OutputFile::OutputFile(const std::filesystem::path& path) : path_(path), temporary_(path.string() + ".partial") {
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail(ErrorKind::io, "cannot write {}: {}", path_.string(), std::strerror(errno));
+  if (fd_ < 0) fail(ErrorKind::io, "cannot write {}: {}", path_.string(), std::generic_category().message(errno));
 }
 
 OutputFile::~OutputFile() {
@@ -26,7 +26,7 @@ void OutputFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(ErrorKind::io, "cannot write {}: {}", path_.string(), std::strerror(errno));
+    if (n < 0) fail(ErrorKind::io, "cannot write {}: {}", path_.string(), std::generic_category().message(errno));
     bytes = bytes.subspan(size_t(n));
   }
 }
@@ -37,7 +37,7 @@ void OutputFile::commit() {
   if (closed != 0 || std::rename(temporary_.c_str(), path_.c_str()) != 0) {
     const int reason = errno;
     ::unlink(temporary_.c_str());
-    fail(ErrorKind::io, "cannot write {}: {}", path_.string(), std::strerror(reason));
+    fail(ErrorKind::io, "cannot write {}: {}", path_.string(), std::generic_category().message(reason));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -119,7 +120,8 @@ BlockStore::BlockStore(const fs::path& directory, const std::string& identity, i
   const fs::path lock = directory / "lock";
   lock_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0)
-    fail(ErrorKind::io, "the prefix cache on disk cannot write {}: {}", lock.string(), std::strerror(errno));
+    fail(ErrorKind::io, "the prefix cache on disk cannot write {}: {}", lock.string(),
+         std::generic_category().message(errno));
   try {
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
       const int reason = errno;
@@ -128,7 +130,8 @@ BlockStore::BlockStore(const fs::path& directory, const std::string& identity, i
         fail(ErrorKind::io,
              "the prefix cache on disk {} is in use by process {}; give each process a directory of its own",
              directory.string(), std::string_view(owner, std::strcspn(owner, "\n")));
-      fail(ErrorKind::io, "the prefix cache on disk cannot lock {}: {}", lock.string(), std::strerror(reason));
+      fail(ErrorKind::io, "the prefix cache on disk cannot lock {}: {}", lock.string(),
+           std::generic_category().message(reason));
     }
     const std::string owner = fmt::format("{}\n", ::getpid());
     [[maybe_unused]] const bool named =

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 
 #include "base/error.h"
 #include "checkpoint/checksum.h"
@@ -58,7 +58,7 @@ std::string cache_identity(const Checkpoint& checkpoint, Backend backend, const 
   for (const SafetensorsFile& shard : checkpoint.shards()) {
     struct stat s {};
     if (::stat(shard.path().c_str(), &s) != 0)
-      fail(ErrorKind::io, "cannot look at {}: {}", shard.path().string(), std::strerror(errno));
+      fail(ErrorKind::io, "cannot look at {}: {}", shard.path().string(), std::generic_category().message(errno));
     text += fmt::format("shard {} {} bytes, changed {}.{:09}, sample {}\n", shard.path().filename().string(), s.st_size,
                         s.st_mtim.tv_sec, s.st_mtim.tv_nsec, sample(shard));
   }

@@ -11,7 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
+#include <system_error>
 
 #include "base/error.h"
 
@@ -25,7 +25,7 @@ HttpClient::HttpClient(std::string host, int port, double timeout_seconds, int r
   if (::inet_pton(AF_INET, host_.c_str(), &address.sin_addr) != 1)
     fail(ErrorKind::invalid_argument, "{} is no IPv4 address", host_);
   socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (socket_ < 0) fail(ErrorKind::io, "cannot make a socket: {}", std::strerror(errno));
+  if (socket_ < 0) fail(ErrorKind::io, "cannot make a socket: {}", std::generic_category().message(errno));
   timeval time{};
   time.tv_sec = static_cast<time_t>(timeout_seconds);
   time.tv_usec = static_cast<suseconds_t>((timeout_seconds - static_cast<double>(time.tv_sec)) * 1e6);
@@ -37,7 +37,7 @@ HttpClient::HttpClient(std::string host, int port, double timeout_seconds, int r
   if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     const int why = errno;
     ::close(socket_);
-    fail(ErrorKind::io, "cannot connect to {}:{}: {}", host_, port, std::strerror(why));
+    fail(ErrorKind::io, "cannot connect to {}:{}: {}", host_, port, std::generic_category().message(why));
   }
 }
 
@@ -61,7 +61,7 @@ void HttpClient::send(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(ErrorKind::io, "cannot send: {}", std::strerror(errno));
+    if (n < 0) fail(ErrorKind::io, "cannot send: {}", std::generic_category().message(errno));
     bytes.remove_prefix(static_cast<size_t>(n));
   }
 }
@@ -71,7 +71,9 @@ bool HttpClient::fill() {
   for (;;) {
     const ssize_t n = ::recv(socket_, piece.data(), piece.size(), 0);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(ErrorKind::io, "cannot receive: {}", errno == EAGAIN ? "timed out" : std::strerror(errno));
+    if (n < 0)
+      fail(ErrorKind::io, "cannot receive: {}",
+           errno == EAGAIN ? std::string("timed out") : std::generic_category().message(errno));
     in_.append(piece.data(), static_cast<size_t>(n));
     return n > 0;
   }

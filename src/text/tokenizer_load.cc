@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
+#include <system_error>
 
 #include "base/error.h"
 #include "text/tokenizer.h"
@@ -113,7 +113,7 @@ std::vector<Bpe::Merge> read_merges(const Json& model) {
 
 std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) fail(ErrorKind::io, "cannot open {}: {}", path.string(), std::strerror(errno));
+  if (!file) fail(ErrorKind::io, "cannot open {}: {}", path.string(), std::generic_category().message(errno));
   std::string content(static_cast<std::size_t>(std::filesystem::file_size(path)), '\0');
   file.read(content.data(), static_cast<std::streamsize>(content.size()));
   if (!file) fail(ErrorKind::io, "cannot read {}", path.string());
