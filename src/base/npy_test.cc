@@ -1,6 +1,7 @@
 #include "base/npy.h"
 
 #include "base/error.h"
+#include "base/mutator.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -52,6 +53,19 @@ TEST_F(Npy, RoundTrip) {
   EXPECT_NE(refusal().find("dtype"), std::string::npos);
   write_npy(file_, std::vector<float>{}, 0, 5);
   EXPECT_TRUE(read_npy_f32(file_).data.empty());
+}
+
+// Damage anywhere, the sizes in the header included.
+TEST_F(Npy, DamagedFiles) {
+  write_npy(file_, std::vector<float>{1, 2, 3, 4, 5, 6}, 2, 3);
+  const int accepted = survive(contents(), 5000, 1, [&](const std::string& text) {
+    put(text);
+    const NpyArray<float> array = read_npy_f32(file_);
+    int64_t values = 1;
+    for (const int64_t extent : array.shape) values *= extent;
+    ASSERT_EQ(values, static_cast<int64_t>(array.data.size()));
+  });
+  EXPECT_GT(accepted, 100);
 }
 
 TEST_F(Npy, UnwritableOutputNamesThePath) {
