@@ -5,14 +5,14 @@
 # usage: scripts/gpu-check.sh BINARIES OUT [part...]
 #   BINARIES  folder of hadal, hadal_integration_test and (optional) hadal_ops_test
 #   OUT       folder for the logs
-#   part      selftest tests run perplexity memcheck speed bench; all but bench in this order when none is given. bench
-#             needs 125 GiB of GPU memory; bench/record.py makes results of its logs
+#   part      selftest portable tests run perplexity memcheck speed kernels bench; all but the last two in this order when
+#             none is given. kernels needs 60 GiB of GPU memory, bench 125; bench/record.py makes results of their logs
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=${1:?folder of the programs} out=${2:?folder for the logs}
 shift 2
 parts=("$@")
-((${#parts[@]})) || parts=(selftest tests run perplexity memcheck speed)
+((${#parts[@]})) || parts=(selftest portable tests run perplexity memcheck speed)
 mkdir -p "$out"
 failed=0
 
@@ -58,6 +58,9 @@ nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv 2>/
 for part in "${parts[@]}"; do
   case $part in
     selftest) limit 60 selftest "$bin/hadal" selftest --device cuda --seed 20261129 --json ;;
+    portable)  # the kernels for other cards, from their PTX
+      limit 120 portable env CUDA_FORCE_PTX_JIT=1 "$bin/hadal" selftest --device cuda:portable --seed 20261129 --json
+      ;;
     tests)
       [[ ! -x $bin/hadal_ops_test ]] || limit 60 ops_test "$bin/hadal_ops_test" '--gtest_filter=*uda*' --gtest_brief=1
       limit 90 tests "$bin/hadal_integration_test" '--gtest_filter=*uda*:*cuda*' --gtest_brief=1
@@ -74,6 +77,11 @@ for part in "${parts[@]}"; do
         --device cuda --ids 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17 --chunk 5 -n 4 --ignore-eos --temperature 0
       ;;
     speed) limit 120 speed bash -c speed ;;
+    kernels)
+      for numerics in bf16 fp8; do
+        limit 120 "kernels-$numerics" "$bin/hadal" bench kernel --device cuda --numerics "$numerics" --check --json
+      done
+      ;;
     bench)
       for numerics in bf16 fp8; do
         limit 120 "prefill-$numerics" "$bin/hadal" bench prefill --config v41-flash --emulate-rank ep4 --context 131072 \

@@ -87,8 +87,8 @@ class Equality : public testing::TestWithParam<std::tuple<Backend, Numerics>> {
   static std::vector<std::string> sets() {
     // Groups of 32 outputs, as v41-a has in wo_a, are not supported there (docs/numerics.md).
     if (backend() == Backend::cuda && numerics() == Numerics::fp8) return {"v41-c", "synthetic"};
-    return backend() == Backend::cuda ? std::vector<std::string>{"v41-a", "v41-c", "synthetic"}
-                                      : std::vector<std::string>{"v41-a", "v41-c"};
+    return on_gpu(backend()) ? std::vector<std::string>{"v41-a", "v41-c", "synthetic"}
+                             : std::vector<std::string>{"v41-a", "v41-c"};
   }
 };
 
@@ -227,9 +227,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(std::tuple(Backend::cpu, Numerics::fp32), std::tuple(Backend::cpu, Numerics::bf16),
                     std::tuple(Backend::cpu, Numerics::official), std::tuple(Backend::cpu, Numerics::fp8),
                     std::tuple(Backend::cuda, Numerics::bf16), std::tuple(Backend::cuda, Numerics::official),
-                    std::tuple(Backend::cuda, Numerics::fp8)),
+                    std::tuple(Backend::cuda, Numerics::fp8), std::tuple(Backend::cuda_portable, Numerics::bf16),
+                    std::tuple(Backend::cuda_portable, Numerics::fp8)),
     [](const auto& parameter) {
-      return fmt::format("{}_{}", to_string(std::get<0>(parameter.param)), to_string(std::get<1>(parameter.param)));
+      return fmt::format("{}_{}", name_of(std::get<0>(parameter.param)), to_string(std::get<1>(parameter.param)));
     });
 
 // A random walk of proposals (accepted in part, rolled back), snapshots and restores ends in exactly the state of a request
@@ -286,7 +287,7 @@ TEST_P(StateProperty, AnyPathGivesTheStateOfAFreshRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, StateProperty, testing::Values(Backend::cpu, Backend::cuda),
-                         [](const auto& parameter) { return std::string(to_string(parameter.param)); });
+                         [](const auto& parameter) { return name_of(parameter.param); });
 
 TEST(State, PagesReturnToTheStart) {
   GoldenModel golden("v41-c", Backend::cpu, Numerics::bf16);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -72,12 +73,19 @@ class GoldenFile {
 
 // Why a backend cannot run here; empty when it can.
 inline std::string unavailable_reason(Backend backend) {
-  if (backend != Backend::cuda) return {};
+  if (!on_gpu(backend)) return {};
 #ifdef HADAL_HAVE_CUDA
   return cuda::unavailable_reason();
 #else
   return "built without CUDA";
 #endif
+}
+
+// As part of a test's name.
+inline std::string name_of(Backend backend) {
+  std::string name(to_string(backend));
+  std::replace(name.begin(), name.end(), ':', '_');
+  return name;
 }
 
 // Where the tests find their files: where they were built or, carried to another machine, the current folder.

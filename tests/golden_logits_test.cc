@@ -84,8 +84,9 @@ TEST_P(GoldenBf16, MeanKlAgainstNemo) {
   fmt::print("mean KL {:.3e}\n", sum / rows);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, GoldenBf16, testing::Values(Backend::reference, Backend::cpu, Backend::cuda),
-                         [](const auto& parameter) { return std::string(to_string(parameter.param)); });
+INSTANTIATE_TEST_SUITE_P(Backends, GoldenBf16,
+                         testing::Values(Backend::reference, Backend::cpu, Backend::cuda, Backend::cuda_portable),
+                         [](const auto& parameter) { return name_of(parameter.param); });
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenLogits,
                          testing::Combine(testing::Values("v41-a", "v41-c"),

@@ -41,6 +41,18 @@ class TouchedMemory {
   std::span<std::byte> bytes_;
 };
 
+// The release's operators on a GPU (bench_release.cc).
+struct ReleaseBench {
+  std::string config = "v41-flash", rank = "ep4", device = "cuda", numerics = "bf16", op, peers;
+  std::vector<int> rows = {1, 32, 128, 4096};
+  int64_t context = 131072;
+  int layers = 25;  // the first that have every kind of layer
+  int repeats = 15;
+  bool json = false;
+  bool check = false;  // the operators' cases too
+};
+void run_release_bench(const ReleaseBench& options);
+
 double seconds_now();
 double median_of(std::vector<double> values);  // 0 of none
 

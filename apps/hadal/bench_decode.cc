@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "bench.h"
 #include "bench_steps.h"
+#include "engine/warm_up.h"
 
 namespace hadal {
 namespace {
@@ -45,6 +46,16 @@ void run(Arguments& a) {
          bench.config().max_position_embeddings);
   const auto pools = bench.make_pools(most, static_cast<int>(most * ((grown + page_tokens - 1) / page_tokens)));
   bench.expect_rows(most);
+  if (on_gpu(bench.backend()) && a.steps.cuda_graphs == "on") {
+    // As an engine does at its start.
+    EngineOptions engine;
+    engine.max_requests = engine.step_tokens = most;
+    MemoryPlan plan;
+    warm_up(bench.model(), *pools, engine, 0, plan);
+    fmt::print(stderr, "{} CUDA graphs recorded in {:.2f} s, {:.1f} MB; step memory {:.1f} MB\n", plan.graphs,
+               plan.warm_up_seconds, 1e-6 * static_cast<double>(plan.graph_bytes),
+               1e-6 * static_cast<double>(plan.steps));
+  }
   if (!a.steps.json) fmt::print("{}\n\n", bench.describe());
   for (const int batch : a.batches)
     for (const int64_t context : a.contexts) measure(a, bench, *pools, batch, context);

@@ -21,8 +21,10 @@ struct Arguments {
   std::string isa, op, device = "cpu", numerics = "bf16";
   int threads = 0;
   int repeats = 9;
-  std::vector<int> rows = {1, 2, 4, 8, 16, 32, 128, 512};
-  bool json = false;
+  std::vector<int> rows;
+  std::string cases = "release", config = "v41-flash", rank = "ep4", peers;
+  int64_t context = 131072;
+  bool json = false, check = false;
 };
 
 struct Result {
@@ -106,7 +108,9 @@ void bench_linears(const Arguments& a, CpuContext& context, Bench& bench, std::v
     for (auto& word : data) word = random.bits() & 0xbf3fbf3fbf3fbf3fu;
     const std::vector<uint8_t> scale(static_cast<size_t>(shape.n) * static_cast<size_t>(shape.k) / 32, 127);
     const Weight weight{shape.format, shape.n, shape.k, data.data(), scale.data()};
-    for (const int rows : a.rows) {
+    constexpr int kRows[] = {1, 2, 4, 8, 16, 32, 128, 512};
+    const std::vector<int> all(std::begin(kRows), std::end(kRows));
+    for (const int rows : a.rows.empty() ? all : a.rows) {
       const double flops = 2.0 * rows * shape.n * shape.k;
       if (flops > 1e11) continue;  // the head is not made for many rows
       Scratch scratch(context);
@@ -156,7 +160,7 @@ void print_json(const std::vector<Result>& results, Isa isa, int threads) {
 
 // On a device whose operators run on their own: time between marks around a call, after other memory went through the
 // caches and again right after it.
-void run_device(const Arguments& a) {
+void run_test_cases(const Arguments& a) {
   const Backend device = parse_backend(a.device);
   const std::unique_ptr<Context> context = make_context(device, parse_numerics(a.numerics), a.threads);
   const std::unique_ptr<TimeMarks> marks = context->time_marks();
@@ -215,7 +219,22 @@ void run_device(const Arguments& a) {
 }
 
 void run(const Arguments& a) {
-  if (a.device != "cpu") return run_device(a);
+  if (a.device != "cpu" && a.cases == "tests") return run_test_cases(a);
+  if (a.device != "cpu") {
+    ReleaseBench release;
+    release.config = a.config;
+    release.rank = a.rank;
+    release.device = a.device;
+    release.numerics = a.numerics;
+    release.op = a.op;
+    release.peers = a.peers;
+    release.context = a.context;
+    release.repeats = a.repeats;
+    release.json = a.json;
+    release.check = a.check;
+    if (!a.rows.empty()) release.rows = a.rows;
+    return run_release_bench(release);
+  }
   const Isa isa = use_isa(a.isa);
   CpuContext context(parse_numerics(a.numerics), a.threads);
   Bench bench(a, isa);
@@ -234,15 +253,40 @@ void add_bench_kernel(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("kernel", "Time of the kernels, cold and warm, and their share of the roof");
   add_isa_option(*command, a->isa);
   command->add_option("--op", a->op, "One operator, or 'linear' for the release's linear layers (default: all)");
-  command->add_option("--device", a->device, "cpu or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
+  command->add_option("--device", a->device, "cpu, cuda or cuda:portable")
+      ->check(CLI::IsMember({"cpu", "cuda", "cuda:portable"}))
       ->capture_default_str();
   command->add_option("--numerics", a->numerics, "bf16, fp32, official or fp8")->capture_default_str();
   command->add_option("--threads", a->threads, "CPU threads (default: all)")->check(CLI::PositiveNumber);
-  command->add_option("--rows", a->rows, "Row counts of the linear layers (cpu)")->delimiter(',');
+  command
+      ->add_option(
+          "--rows", a->rows,
+          "Rows: of the linear layers on a CPU; on a GPU of a step, up to 128 as requests that decode, more as "
+          "a chunk of one prompt (default there: 1,32,128,4096)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1, 1 << 16));
+  command
+      ->add_option("--cases", a->cases,
+                   "On a GPU: release (operators as a step of --config calls them) or tests (the small cases of the "
+                   "self-test)")
+      ->check(CLI::IsMember({"release", "tests"}))
+      ->capture_default_str();
+  command->add_option("--config", a->config, "Release cases: configuration, by file or name")->capture_default_str();
+  command->add_option("--emulate-rank", a->rank, "Release cases: one of several ranks, as in ep4")
+      ->capture_default_str();
+  command->add_option("--context", a->context, "Release cases: tokens that requests stand at")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->capture_default_str();
+  command->add_option("--peers", a->peers,
+                      "Release cases: CSV file with times of other kernels (columns kernel, shape, peer, median_ms)");
   command->add_option("--repeats", a->repeats, "Runs; the best counts on a CPU, the median on a GPU")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command->add_flag(
+      "--check", a->check,
+      "Release cases: also run the self-test's cases of each operator, and give the largest error over its "
+      "tolerance with --json");
   command->add_flag("--json", a->json, "Print JSON");
   command->callback([a] { run(*a); });
 }

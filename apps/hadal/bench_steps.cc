@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <deque>
 #include <filesystem>
 #include <numeric>
 
@@ -102,14 +103,14 @@ void StepBenchOptions::add_to(CLI::App& command) {
                   "hottest get four "
                   "times their share); model without --emulate-rank, uniform with it")
       ->check(CLI::IsMember({"model", "uniform", "exact", "skewed"}));
-  command.add_option("--device", device, "cpu or cuda; cuda when --config is given, else cpu")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+  command.add_option("--device", device, "cpu, cuda or cuda:portable; cuda when --config is given, else cpu")
+      ->check(CLI::IsMember({"cpu", "cuda", "cuda:portable"}));
   command.add_option("--numerics", numerics, "bf16, fp32, official or fp8")->capture_default_str();
   command.add_option("--threads", threads, "CPU threads; 0 = all that the process may use")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   add_isa_option(command, isa);
-  add_cuda_graphs_option(command, cuda_graphs);
+  add_gpu_options(command, cuda_graphs, engram_device);
   command.add_option("--seed", seed, "Seed of weights, cached rows, tokens and routing")->capture_default_str();
   command.add_option("--steps", steps, "Timed steps")->check(CLI::Range(1, 100000))->capture_default_str();
   command.add_option("--warm-up", warm_up, "Steps before")->check(CLI::Range(0, 100000))->capture_default_str();
@@ -129,12 +130,14 @@ class StepBench::Watch final : public OperatorWatch {
       marks_->mark();
       calls_.push_back(op);
     }
+    if (visitor) visitor(op, args);
     if (op != OperatorId::router || picks_.empty()) return;
     const auto& router = *static_cast<const RouterArgs*>(args);
-    HADAL_CHECK(router.rows <= rows_ && layer_ < picks_.size());
-    context.copy_on_device(router.ids.data, picks_[layer_++],
+    HADAL_CHECK(router.rows <= rows_);
+    context.copy_on_device(router.ids.data, picks_[layer_++ % picks_.size()],
                            static_cast<size_t>(router.rows * router.topk) * sizeof(int32_t));
   }
+  std::function<void(OperatorId, const void*)> visitor;
 
   // Draws for every layer; called again for more rows.
   void route(Context& context, const std::string& routing, int layers, int rows, int topk, int experts, uint64_t seed) {
@@ -187,7 +190,7 @@ StepBench::StepBench(const StepBenchOptions& options) : options_(options), watch
   use_isa(o.isa);
   load();
   cost_.activation_bytes = static_cast<double>(size_of(context_->activation_type()));
-  cost_.products8 = backend_ == Backend::cuda && context_->numerics() == Numerics::fp8;
+  cost_.products8 = on_gpu(backend_) && context_->numerics() == Numerics::fp8;
   measure_roof();
 }
 
@@ -199,7 +202,8 @@ void StepBench::load() {
     const fs::path directory = find_model(o.model);
     name_ = directory.string();
     checkpoint_ = std::make_unique<Checkpoint>(open_checkpoint(directory));
-    context_ = make_context(backend_, parse_numerics(o.numerics), o.threads, o.cuda_graphs == "on");
+    context_ =
+        make_context(backend_, parse_numerics(o.numerics), o.threads, gpu_options(o.cuda_graphs, o.engram_device));
     model_ = std::make_unique<deepseek_v41::Model>(*checkpoint_, *context_,
                                                    watched_operators(operators_of(backend_), *watch_));
     if (backend_ == Backend::cpu) checkpoint_->map_ahead();
@@ -209,7 +213,7 @@ void StepBench::load() {
   const fs::path file = find_config(o.config);
   name_ = file.stem().string();
   const deepseek_v41::Rank rank = deepseek_v41::make_rank(V41Config::load(file), {ranks_, o.layers, o.engram_rows});
-  context_ = make_context(backend_, parse_numerics(o.numerics), o.threads, o.cuda_graphs == "on");
+  context_ = make_context(backend_, parse_numerics(o.numerics), o.threads, gpu_options(o.cuda_graphs, o.engram_device));
   Progress progress("making weights", 100, "%");
   uint64_t shown = 0;
   deepseek_v41::ModelWeights weights =
@@ -229,7 +233,7 @@ void StepBench::load() {
 }
 
 void StepBench::measure_roof() {
-  if (backend_ == Backend::cuda) {
+  if (on_gpu(backend_)) {
     roof_ = h200_roof();
     return;
   }
@@ -318,17 +322,17 @@ StepTimes StepBench::measure(std::span<const SegmentRequest> requests, const std
   };
   for (int i = 0; i < o.warm_up; ++i) step(false);
   for (int i = 0; i < o.steps; ++i) {
-    if (backend_ != Backend::cuda) roof_ = cpu_roof(1);
+    if (!on_gpu(backend_)) roof_ = cpu_roof(1);
     watch_->begin_step(nullptr);
     const double cpu_begin = process_seconds();
     times.steps.push_back(run_step(requests, propose, &times));
     const double cpu = process_seconds() - cpu_begin;
     settle();
-    if (backend_ == Backend::cuda) continue;
+    if (on_gpu(backend_)) continue;
     times.cpu.push_back(cpu / cpu_context(*context_).pool().size());
     times.shares.push_back(floor_of(times) / times.steps.back());
   }
-  if (backend_ != Backend::cuda) measure_roof();
+  if (!on_gpu(backend_)) measure_roof();
 
   // Marks around every operator cost a little, so that these steps do not count above.
   std::array<std::vector<double>, kStages + 1> profiled;
@@ -342,6 +346,31 @@ StepTimes StepBench::measure(std::span<const SegmentRequest> requests, const std
   for (size_t s = 0; s < kStages; ++s) times.stages[s].seconds = median_of(profiled[s]);
   times.gaps = median_of(profiled[kStages]);
   return times;
+}
+
+void StepBench::visit_step(std::span<const SegmentRequest> requests, const std::function<void()>& propose,
+                           const Visit& visit) {
+  context_->reset_step();
+  watch_->begin_step(nullptr);
+  propose();
+  StepPlan plan(*context_, model_->step_shape(), requests);
+  std::array<std::deque<deepseek_v41::Cost>, 256> costs;  // of the calls of each operator that are still to come
+  for (const auto& [op, cost] : call_costs(config(), plan, cost_)) costs[static_cast<size_t>(op)].push_back(cost);
+  watch_->visitor = [&](OperatorId op, const void* args) {
+    auto& left = costs[static_cast<size_t>(op)];
+    const auto* streams = op == OperatorId::hyper_connection ? static_cast<const HyperConnectionArgs*>(args) : nullptr;
+    if (left.empty() || (streams != nullptr && streams->mix == nullptr && streams->norm == nullptr))
+      return visit(op, args, nullptr);
+    visit(op, args, &left.front());
+    left.pop_front();
+  };
+  model_->set_recording(false);
+  const deepseek_v41::Step step = model_->forward(plan);
+  model_->write_rings(plan, step, {});
+  context_->wait();
+  model_->set_recording(true);
+  watch_->visitor = nullptr;
+  for (const SegmentRequest& r : requests) r.state->rollback();
 }
 
 double StepBench::floor_of(const StepTimes& times) const {
@@ -382,7 +411,8 @@ json::object StepBench::result(const StepTimes& t) const {
           {"routing", options_.routing},
           {"communication", "absent"},
           {"numerics", options_.numerics},
-          {"cuda_graphs", backend_ == Backend::cuda && options_.cuda_graphs == "on"},
+          {"engram_host_bytes", model_->host_table_bytes()},
+          {"cuda_graphs", on_gpu(backend_) && options_.cuda_graphs == "on"},
           {"seed", options_.seed},
           {"tokens_per_step", t.tokens},
           {"tokens_per_s_per_gpu", static_cast<double>(t.tokens) / t.median()},

@@ -21,7 +21,7 @@ namespace hadal {
 
 struct StepBenchOptions {
   std::string model, config, rank, routing, isa;
-  std::string device, numerics = "bf16", cuda_graphs = "on";
+  std::string device, numerics = "bf16", cuda_graphs = "on", engram_device = "auto";
   int threads = 0;
   int layers = 0;
   int64_t engram_rows = 0;
@@ -63,6 +63,7 @@ class StepBench {
   const V41Config& config() const { return model_->config(); }
   deepseek_v41::Model& model() { return *model_; }
   Context& context() { return *context_; }
+  Backend backend() const { return backend_; }
 
   // Pools for `slots` requests and `pages` pages, full of random rows.
   std::unique_ptr<CachePools> make_pools(int slots, int pages);
@@ -74,6 +75,13 @@ class StepBench {
   // Times steps. `propose` opens the proposals of a step; `settle` makes the states ready for the next one, outside the time.
   StepTimes measure(std::span<const SegmentRequest> requests, const std::function<void()>& propose,
                     const std::function<void()>& settle);
+
+  // Runs one step, and shows every operator call to `visit` with its arguments and what it costs at least (nothing: it is
+  // not counted). The call is done by then and may be repeated.
+  using Visit = std::function<void(OperatorId op, const void* args, const deepseek_v41::Cost* cost)>;
+  void visit_step(std::span<const SegmentRequest> requests, const std::function<void()>& propose, const Visit& visit);
+  const deepseek_v41::Roof& roof() const { return roof_; }
+  std::string device_name() const { return context_->device_name(); }
 
   // For the reader: what ran where, one line each.
   std::string describe() const;

@@ -21,7 +21,10 @@ void ModelOptions::add_to(CLI::App& command, bool required) {
                                           required ? "Folder of the checkpoint (config.json, *.safetensors)"
                                                    : "Folder of the checkpoint; the embedded model when left out");
   if (required) model->required();
-  command.add_option("--backend,--device", backend, "Where to run: cpu, cuda, or reference (slow, the specification)")
+  command
+      .add_option("--backend,--device", backend,
+                  "Where to run: cpu, cuda, reference (slow, the specification), or cuda:portable (the kernels for "
+                  "GPUs that are not Hopper)")
       ->capture_default_str();
   command
       .add_option("--numerics", numerics,
@@ -33,7 +36,7 @@ void ModelOptions::add_to(CLI::App& command, bool required) {
       ->capture_default_str();
   command.add_flag("--reload", reload,
                    "Read the checkpoint from the disk again, into huge pages: after a download, for a faster CPU");
-  add_cuda_graphs_option(command, cuda_graphs);
+  add_gpu_options(command, cuda_graphs, engram_device);
 }
 
 void ModelOptions::give(EngineOptions& engine) const {
@@ -43,6 +46,7 @@ void ModelOptions::give(EngineOptions& engine) const {
   engine.threads = threads;
   engine.reload = reload;
   engine.cuda_graphs = cuda_graphs == "on";
+  engine.engram_place = engram_device;
 }
 
 void PrefixCacheDiskOptions::add_to(CLI::App& command) {
@@ -68,12 +72,22 @@ void PrefixCacheDiskOptions::give(EngineOptions& engine) const {
   engine.prefix_cache_disk_bytes = limit();
 }
 
-void add_cuda_graphs_option(CLI::App& command, std::string& value) {
+void add_gpu_options(CLI::App& command, std::string& cuda_graphs, std::string& engram_device) {
   command
-      .add_option("--cuda-graphs", value,
+      .add_option("--cuda-graphs", cuda_graphs,
                   "With --device cuda, replay decode steps as CUDA graphs: on, off; the tokens are the same")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
+  command
+      .add_option("--engram-device", engram_device,
+                  "With --device cuda, where Engram tables lie: gpu, host (pinned memory whose rows the GPU reads; the "
+                  "same tokens), auto (gpu when all weights fit)")
+      ->check(CLI::IsMember({"auto", "gpu", "host"}))
+      ->capture_default_str();
+}
+
+GpuOptions gpu_options(const std::string& cuda_graphs, const std::string& engram_device) {
+  return {cuda_graphs == "on", parse_table_place(engram_device)};
 }
 
 void PrefillOptions::add_to(CLI::App& command) {
@@ -119,7 +133,8 @@ LoadedModel::LoadedModel(const ModelOptions& options)
     : directory(find_model(options.path)),
       backend(parse_backend(options.backend)),
       checkpoint(open_checkpoint(directory, options.reload)),
-      context(make_context(backend, parse_numerics(options.numerics), options.threads, options.cuda_graphs == "on")),
+      context(make_context(backend, parse_numerics(options.numerics), options.threads,
+                           gpu_options(options.cuda_graphs, options.engram_device))),
       model(std::make_unique<deepseek_v41::Model>(checkpoint, *context, operators_of(backend))) {
   if (backend == Backend::cpu) checkpoint.map_ahead();
 }

@@ -23,7 +23,7 @@ struct ModelOptions {
   std::string numerics = "bf16";
   int threads = 0;
   bool reload = false;
-  std::string cuda_graphs = "on";
+  std::string cuda_graphs = "on", engram_device = "auto";
 
   // `required`: the command has no use for the embedded model.
   void add_to(CLI::App& command, bool required);
@@ -40,7 +40,9 @@ struct PrefixCacheDiskOptions {
   int64_t limit() const { return static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX)); }
 };
 
-void add_cuda_graphs_option(CLI::App& command, std::string& value);
+// --cuda-graphs and --engram-device.
+void add_gpu_options(CLI::App& command, std::string& cuda_graphs, std::string& engram_device);
+GpuOptions gpu_options(const std::string& cuda_graphs, const std::string& engram_device);
 
 struct PrefillOptions {
   std::string mode = "exact";

@@ -67,6 +67,11 @@ struct BlockResult {
 std::vector<BlockResult> check_blocks([[maybe_unused]] const testing::Device& device,
                                       [[maybe_unused]] Backend backend) {
 #ifdef HADAL_HAVE_CUDA
+  if (backend == Backend::cuda_portable) {
+    const std::unique_ptr<Context> bf16 = device.context(Numerics::bf16);
+    return {{"codecs", cuda::check_codecs(CudaContext::of(*bf16))},
+            {"row invariance", cuda::check_row_invariance(CudaContext::of(*bf16))}};
+  }
   if (backend == Backend::cuda) {
     const std::unique_ptr<Context> bf16 = device.context(Numerics::bf16), fp8 = device.context(Numerics::fp8);
     return {{"codecs", cuda::check_codecs(CudaContext::of(*bf16))},
@@ -110,7 +115,7 @@ void run(Arguments& a, bool fresh_seed) {
   testing::Device device;
   device.operators = &operators_of(backend);
   device.context = [&](Numerics numerics) { return make_context(backend, numerics, a.threads); };
-  if (backend == Backend::cuda) std::erase(device.modes, Numerics::fp32);  // its activations are bf16
+  if (on_gpu(backend)) std::erase(device.modes, Numerics::fp32);  // its activations are bf16
 
   if (!a.json)
     fmt::print("device {}, seed {}\n\n{:<18} {:>5} {:>16}\n", a.device, a.seed, "operator", "runs", "error/tolerance");
@@ -148,7 +153,7 @@ void add_selftest(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("selftest", "Check every operator of a backend against the reference");
   command->add_option("--device", a->device, "Backend to check")
-      ->check(CLI::IsMember({"cpu", "cuda", "reference"}))
+      ->check(CLI::IsMember({"cpu", "cuda", "cuda:portable", "reference"}))
       ->capture_default_str();
   command->add_option("--op", a->op, "One operator only");
   CLI::Option* seed = command->add_option("--seed", a->seed, "Seed of the inputs; a fresh one is drawn and printed");

@@ -16,18 +16,19 @@ namespace hadal {
 
 struct EngineOptions {
   std::filesystem::path model;
-  std::string backend = "cpu";    // cpu, cuda, reference
-  std::string numerics = "bf16";  // bf16, fp32, official, fp8
-  std::string prefill = "exact";  // full, exact, bounded
-  int threads = 0;                // CPU threads, 0: all
-  bool reload = false;            // read the checkpoint from the disk again, into huge pages (Checkpoint::reload)
-  bool cuda_graphs = true;        // replay decode steps as CUDA graphs; the tokens are the same
-  int max_requests = 16;          // running at once; others wait
-  int max_waiting = 1024;         // more are refused
-  int64_t cache_tokens = 0;       // tokens of all running requests; 0: max_requests x 4096, less when memory is short
-  int step_tokens = 512;          // rows of a step: decode rows first, then prompts in chunks
-  double batch_window_ms = 0;     // an idle engine waits so long for company before it starts; not when priority > 0
-  bool prefix_cache = true;  // prompts continue from what earlier requests have run; pages that nobody needs hold it
+  std::string backend = "cpu";        // cpu, cuda, cuda:portable, reference
+  std::string numerics = "bf16";      // bf16, fp32, official, fp8
+  std::string prefill = "exact";      // full, exact, bounded
+  int threads = 0;                    // CPU threads, 0: all
+  bool reload = false;                // read the checkpoint from the disk again, into huge pages (Checkpoint::reload)
+  bool cuda_graphs = true;            // replay decode steps as CUDA graphs; the tokens are the same
+  std::string engram_place = "auto";  // of Engram tables with a GPU: gpu, host (pinned; the GPU reads rows there), auto
+  int max_requests = 16;              // running at once; others wait
+  int max_waiting = 1024;             // more are refused
+  int64_t cache_tokens = 0;    // tokens of all running requests; 0: max_requests x 4096, less when memory is short
+  int step_tokens = 512;       // rows of a step: decode rows first, then prompts in chunks
+  double batch_window_ms = 0;  // an idle engine waits so long for company before it starts; not when priority > 0
+  bool prefix_cache = true;    // prompts continue from what earlier requests have run; pages that nobody needs hold it
   int64_t prefix_cache_mib = 512;  // host memory for its snapshots (one of the release: 2.9 MB)
   // A folder where prefixes outlive the process (docs/prefix-cache.md); empty: none. One process at a time. What it holds of
   // other checkpoints, modes and programs is not used, but counts in the bytes that it may hold.
@@ -61,12 +62,17 @@ inline constexpr std::array<double, 13> kStepTokens{1, 4, 8, 16, 32, 64, 128, 25
 
 // Bytes that an engine plans with at its start. Its caches are allocated then and do not grow while it serves.
 struct MemoryPlan {
-  int64_t free = 0;       // of the device before its caches; on a CPU what the machine or the control group can give
-  int64_t weights = 0;    // of files that a CPU reads in place, and that should stay in memory
-  int64_t cache = 0;      // pages of cache_tokens: compressed rows and index keys
-  int64_t windows = 0;    // rings of max_requests
-  int64_t snapshots = 0;  // most that the prefix cache takes of the host's memory
+  int64_t free = 0;         // of the device before its caches; on a CPU what the machine or the control group can give
+  int64_t host_tables = 0;  // Engram tables that the device reads in pinned host memory
+  int64_t weights = 0;      // of files that a CPU reads in place, and that should stay in memory
+  int64_t cache = 0;        // pages of cache_tokens: compressed rows and index keys
+  int64_t windows = 0;      // rings of max_requests
+  int64_t snapshots = 0;    // most that the prefix cache takes of the host's memory
   int64_t cache_tokens = 0;
+  // Of a device, measured at the start by running the largest steps and recording decode steps.
+  int64_t steps = 0;                    // memory of a running step
+  int64_t graphs = 0, graph_bytes = 0;  // CUDA graphs
+  double warm_up_seconds = 0;
 };
 // "cache 512.0 MB for 131072 tokens, ..."
 std::string to_string(const MemoryPlan& plan);
@@ -77,6 +83,8 @@ struct EngineStats {
   int64_t free_cache_tokens = 0;    // not reserved by running requests
   int64_t unused_cache_tokens = 0;  // held by nobody, the prefix cache included
   int64_t steps = 0, prompt_tokens = 0, generated_tokens = 0;
+  // CUDA graphs: steps and commits that were replayed; recorded at the start, and since then.
+  int64_t graph_replays = 0, graphs_at_start = 0, graphs_since = 0;
   std::vector<int64_t> drafted, accepted;  // by draft position
   int64_t preemptions = 0;
   int64_t prefix_queries = 0, prefix_hits = 0;

@@ -1,6 +1,7 @@
 #include "engine/backend.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/operator_watch.h"
 #include "ops/cpu/context.h"
 #ifdef HADAL_HAVE_CUDA
@@ -14,14 +15,15 @@ std::string_view to_string(Backend backend) {
     case Backend::reference: return "reference";
     case Backend::cpu: return "cpu";
     case Backend::cuda: return "cuda";
+    case Backend::cuda_portable: return "cuda:portable";
   }
   return "?";
 }
 
 Backend parse_backend(std::string_view name) {
-  for (const Backend b : {Backend::reference, Backend::cpu, Backend::cuda})
+  for (const Backend b : {Backend::reference, Backend::cpu, Backend::cuda, Backend::cuda_portable})
     if (name == to_string(b)) return b;
-  fail(ErrorKind::invalid_argument, "unknown backend '{}', expected reference, cpu or cuda", name);
+  fail(ErrorKind::invalid_argument, "unknown backend '{}', expected reference, cpu, cuda or cuda:portable", name);
 }
 
 Numerics parse_numerics(std::string_view name) {
@@ -30,14 +32,29 @@ Numerics parse_numerics(std::string_view name) {
   fail(ErrorKind::invalid_argument, "unknown numerics '{}', expected bf16, fp32, official or fp8", name);
 }
 
-std::unique_ptr<Context> make_context(Backend backend, Numerics numerics, int threads, [[maybe_unused]] bool graphs) {
+TablePlace parse_table_place(std::string_view name) {
+  if (name == "auto") return TablePlace::automatic;
+  if (name == "gpu") return TablePlace::device;
+  if (name == "host") return TablePlace::host;
+  fail(ErrorKind::invalid_argument, "unknown place '{}' for Engram tables, expected auto, gpu or host", name);
+}
+
+std::unique_ptr<Context> make_context(Backend backend, Numerics numerics, int threads,
+                                      [[maybe_unused]] const GpuOptions& gpu) {
   switch (backend) {
     case Backend::reference: return std::make_unique<CpuContext>(numerics, 1);
     case Backend::cpu: return std::make_unique<CpuContext>(numerics, threads);
-    case Backend::cuda: break;
+    case Backend::cuda:
+    case Backend::cuda_portable: break;
   }
 #ifdef HADAL_HAVE_CUDA
-  return std::make_unique<CudaContext>(cuda::ContextOptions{.numerics = numerics, .graphs = graphs});
+  const bool portable = backend == Backend::cuda_portable;
+  auto context = std::make_unique<CudaContext>(
+      cuda::ContextOptions{.numerics = numerics, .graphs = gpu.graphs, .tables = gpu.tables, .portable = portable});
+  if (context->portable() && !portable)
+    log::warn("{} is no Hopper GPU: its operators are the portable ones, many times slower than on an H100 or H200",
+              context->device().name);
+  return context;
 #else
   fail(ErrorKind::unsupported,
        "this binary was built without CUDA; rebuild with the CUDA 13 toolkit, or use the cpu backend");
@@ -52,7 +69,8 @@ const Operators& plain_operators_of(Backend backend) {
   switch (backend) {
     case Backend::reference: return reference_operators();
     case Backend::cpu: return cpu_operators();
-    case Backend::cuda: break;
+    case Backend::cuda:
+    case Backend::cuda_portable: break;
   }
 #ifdef HADAL_HAVE_CUDA
   return cuda_operators();
@@ -76,6 +94,21 @@ std::optional<int64_t> free_device_memory([[maybe_unused]] const Context& contex
     return static_cast<int64_t>(cuda->memory_budget() - cuda->allocated());
 #endif
   return {};
+}
+
+int64_t used_device_memory([[maybe_unused]] const Context& context) {
+#ifdef HADAL_HAVE_CUDA
+  if (const auto* cuda = dynamic_cast<const CudaContext*>(&context)) return static_cast<int64_t>(cuda->memory_in_use());
+#endif
+  return 0;
+}
+
+int64_t step_memory([[maybe_unused]] const Context& context) {
+#ifdef HADAL_HAVE_CUDA
+  if (const auto* cuda = dynamic_cast<const CudaContext*>(&context))
+    return static_cast<int64_t>(cuda->allocated_by_purpose().at("step memory"));
+#endif
+  return 0;
 }
 
 }  // namespace hadal

@@ -10,6 +10,7 @@
 #include "engine/memory_plan.h"
 #include "engine/open_checkpoint.h"
 #include "engine/single_request.h"
+#include "engine/warm_up.h"
 
 namespace hadal {
 namespace {
@@ -22,6 +23,14 @@ void check_option(bool ok, const char* name, double value, const char* range) {
 std::span<const int32_t> reusable(const ActiveRequest& r) {
   const auto input = r.input();
   return r.pending.empty() ? input.first(input.size() - 1) : input;
+}
+
+// Snapshots save work and nothing else: when a device fails to give one, the request goes its way without.
+template <typename F>
+void try_to_keep(const F& keep) {
+  try {
+    keep();
+  } catch (const std::exception& error) { log::error("a snapshot was not kept: {}", error.what()); }
 }
 
 int64_t length_of(const PrefixCache::Match& match) { return match.snapshot == nullptr ? 0 : match.snapshot->length(); }
@@ -49,7 +58,8 @@ Engine::Loop::Loop(const EngineOptions& o)
     : options_(checked(o)),
       mode_(parse_prefill_mode(o.prefill)),
       checkpoint_(open_checkpoint(o.model, o.reload)),
-      context_(make_context(parse_backend(o.backend), parse_numerics(o.numerics), o.threads, o.cuda_graphs)),
+      context_(make_context(parse_backend(o.backend), parse_numerics(o.numerics), o.threads,
+                            {o.cuda_graphs, parse_table_place(o.engram_place)})),
       model_(checkpoint_, *context_, operators_of(parse_backend(o.backend))),
       draft_rows_(o.drafter                     ? EngineOptions::most_drafts
                   : config().draft_stages() > 0 ? config().dspark_block_size
@@ -59,6 +69,7 @@ Engine::Loop::Loop(const EngineOptions& o)
              static_cast<int>(plan_.cache / model_.cache_layout().bytes_per_page())),
       cache_(pools_, static_cast<size_t>(o.prefix_cache_mib) << 20),
       scheduler_(pools_, config().max_position_embeddings, o.step_tokens) {
+  plan_.host_tables = model_.host_table_bytes();
   const int block = draft_rows_;
   if (options_.speculate > block)
     fail(ErrorKind::invalid_argument, "speculate is {}, {} {} tokens a step", options_.speculate,
@@ -67,6 +78,7 @@ Engine::Loop::Loop(const EngineOptions& o)
   stats_.drafted.assign(static_cast<size_t>(block), 0);
   stats_.accepted.assign(static_cast<size_t>(block), 0);
   stats_.cache_tokens = scheduler_.total_pages() * pools_.layout().page_tokens;
+  if (free_device_memory(*context_)) warm_up(model_, pools_, options_, block, plan_);
   publish_memory();
   if (!options_.prefix_cache_dir.empty())
     disk_ = std::make_unique<DiskCache>(
@@ -187,6 +199,7 @@ void Engine::Loop::publish_memory() {
           static_cast<int64_t>(tensor.bytes);
   stats_.cache_bytes = plan_.cache + plan_.windows;
   stats_.snapshot_limit_bytes = plan_.snapshots;
+  stats_.graphs_at_start = plan_.graphs;
 }
 
 void Engine::Loop::count_step(double seconds) {
@@ -202,6 +215,8 @@ void Engine::Loop::count_step(double seconds) {
   stats_.model_seconds += model_seconds_;
   stats_.draft_seconds += draft_seconds_;
   stats_.sample_seconds += sample_seconds_;
+  stats_.graph_replays = model_.replays();
+  stats_.graphs_since = model_.recorded();
 }
 
 void Engine::Loop::run() {
@@ -293,7 +308,14 @@ void Engine::Loop::admit() {
       if (victim == nullptr) return;
       preempt(*victim);
     }
-    start(*r);
+    try {
+      start(*r);
+    } catch (const std::exception& error) {
+      log::error("a request could not start: {}", error.what());
+      const auto& running = scheduler_.running();
+      finish(*std::find_if(running.begin(), running.end(), [&](const auto& other) { return other.get() == r; }),
+             FinishReason::error, error.what());
+    }
   }
   // Without a cache, snapshots serve those that wait to go on.
   if (!options_.prefix_cache && scheduler_.waiting().empty()) cache_.clear();
@@ -383,7 +405,7 @@ void Engine::Loop::preempt(ActiveRequest& r) {
     const auto tokens = r.state->tokens();
     r.resumed.assign(tokens.begin(), tokens.end());
     r.pending.resize(1);  // drafts can be made again
-    cache_.insert(r.state->snapshot());
+    try_to_keep([&] { cache_.insert(r.state->snapshot()); });
   }
   scheduler_.suspend(r);
   const std::lock_guard lock(mutex_);
@@ -396,7 +418,7 @@ void Engine::Loop::finish(std::shared_ptr<ActiveRequest> r, FinishReason reason,
   // An answer is kept for the next turn, also one that was stopped from outside.
   if (options_.prefix_cache && reason != FinishReason::error && r->state && r->state->proposed() == 0 &&
       !r->pending.empty() && r->decoding() && !cache_.contains(r->state->tokens(), r->state->floor()))
-    keep(r->state->snapshot());
+    try_to_keep([&] { keep(r->state->snapshot()); });
   scheduler_.remove(*r);
   r->usage.generated_tokens = r->chooser.generated();
   r->usage.total_seconds = seconds(Clock::now() - s.submitted);

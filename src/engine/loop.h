@@ -77,7 +77,7 @@ class Engine::Loop {
   std::unique_ptr<Context> context_;
   deepseek_v41::Model model_;
   const int draft_rows_;  // most drafts of a step
-  const MemoryPlan plan_;
+  MemoryPlan plan_;       // does not change once the engine runs
   CachePools pools_;
   PrefixCache cache_;
   Scheduler scheduler_;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "checkpoint/host_memory.h"
 #include "engine/backend.h"
+#include "engine/warm_up.h"
 
 namespace hadal {
 namespace {
@@ -12,13 +13,23 @@ namespace {
 constexpr int64_t kTokensEach = 4096;  // of a running request, when nothing is asked for
 constexpr double kMostShare = 0.9;     // of what is free: steps need memory too, and so do others
 
+// Of CUDA graphs, which lie beside what the context books: measured were 160 KB a layer and graph.
+int64_t graph_bytes(const CacheLayout& layout, const EngineOptions& options) {
+  if (!options.cuda_graphs) return 0;
+  constexpr int kUsualPages = 1024;
+  const DecodeBuckets buckets = decode_buckets(options.max_requests, kUsualPages, 1 + std::max(0, options.speculate));
+  return static_cast<int64_t>(buckets.requests.size() * buckets.pages.size()) * buckets.width * layout.layers *
+         (160 << 10);
+}
+
 double mb(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
 }  // namespace
 
 MemoryPlan plan_memory(const CacheLayout& layout, const EngineOptions& options, const Context& context,
                        const Checkpoint& checkpoint) {
-  if (const auto device = free_device_memory(context)) return plan_memory(layout, options, *device, 0);
+  if (const auto device = free_device_memory(context))
+    return plan_memory(layout, options, std::max<int64_t>(0, *device - graph_bytes(layout, options)), 0);
   int64_t weights = 0;
   for (const SafetensorsFile& shard : checkpoint.shards()) weights += static_cast<int64_t>(shard.image().size());
   return plan_memory(layout, options, read_host_memory().usable(), weights);
@@ -58,10 +69,15 @@ MemoryPlan plan_memory(const CacheLayout& layout, const EngineOptions& options, 
 }
 
 std::string to_string(const MemoryPlan& p) {
-  return fmt::format(
+  std::string text = fmt::format(
       "cache {:.1f} MB for {} tokens, windows {:.1f} MB, snapshots up to {:.1f} MB, of {:.1f} MB that are free{}",
       mb(p.cache), p.cache_tokens, mb(p.windows), mb(p.snapshots), mb(p.free),
       p.weights > 0 ? fmt::format(" ({:.1f} MB for the model)", mb(p.weights)) : "");
+  if (p.host_tables > 0) text += fmt::format("; Engram tables {:.1f} MB in pinned host memory", mb(p.host_tables));
+  if (p.steps > 0) text += fmt::format("; step memory {:.1f} MB", mb(p.steps));
+  if (p.graphs > 0) text += fmt::format(", {} CUDA graphs {:.1f} MB", p.graphs, mb(p.graph_bytes));
+  if (p.warm_up_seconds > 0) text += fmt::format("; warmed up in {:.2f} s", p.warm_up_seconds);
+  return text;
 }
 
 }  // namespace hadal

@@ -50,6 +50,9 @@ class TimeMarks {
   virtual std::vector<double> seconds() = 0;
 };
 
+// Where the rows of Engram tables lie: in the device's memory, in host memory that the device reads, or wherever they fit.
+enum class TablePlace : uint8_t { automatic, device, host };
+
 // Work that a backend has kept, to be given again all at once: a CUDA graph.
 class Recording {
  public:
@@ -83,6 +86,13 @@ class Context {
   // Memory for caches, zeroed, freed with the context.
   virtual void* allocate_cache(size_t bytes) = 0;
 
+  // Where Engram tables should lie.
+  virtual TablePlace table_place() const { return TablePlace::device; }
+  // Gives `work` aside: it waits for what was given before it, and holds up nothing that is given after it until join_aside().
+  // For operators that read slow memory and are asked for early. Its step memory must outlive the join.
+  virtual void aside(const std::function<void()>& work) { work(); }
+  virtual void join_aside() {}
+
   // Where a published weight lies for the operators: in place on a CPU, a copy on a GPU. Lives as long as the context.
   virtual const void* place_weight(const void* host, size_t bytes) = 0;
 
@@ -105,6 +115,11 @@ class Context {
   virtual void replay(Recording& recording);
   // Another number means that step memory has moved: what was recorded before it must not be replayed.
   virtual uint64_t step_memory_epoch() const { return 0; }
+  // Between two steps: step memory as it is now never moves again; what a longer step needs comes on top of it, and only
+  // that counts in step_memory_epoch().
+  virtual void fix_step_memory() {}
+  // Whether all that the running step has allocated so far, scratch included, is memory that never moves.
+  virtual bool in_fixed_step_memory() const { return false; }
 
   Tensor tensor(int64_t rows, int64_t cols, DType type) {
     return {allocate_step(static_cast<size_t>(rows * cols) * size_of(type)), type, rows, cols};

@@ -1,5 +1,7 @@
 #ifdef HADAL_HAVE_CUDA
 #include <algorithm>
+#include <cstring>
+#include <tuple>
 
 #include "ops/cuda/fold.h"
 #include "ops/cuda/fp8_linear.h"
@@ -62,7 +64,7 @@ class RandomBytes final : public Source {
  public:
   explicit RandomBytes(const RandomValues& values) : values_(values) {}
   void place(CudaContext& context, Weight& w) const override {
-    make(context, w, [&](size_t bytes) { return context.allocate("weights", bytes); });
+    make(context, w, [&](size_t bytes) { return context.weight_memory(bytes); });
   }
   Weight stage(CudaContext& context, Weight w) const override {
     make(context, w, [&](size_t bytes) { return context.allocate_step(bytes); });
@@ -93,6 +95,7 @@ struct DenseLayout {
   void (*pack)(CudaContext&, const Weight&, void*) = nullptr;
 };
 DenseLayout dense_layout(const CudaContext& context, const Weight& w) {
+  if (context.portable()) return {};
   if (context.numerics() == Numerics::fp8 && cuda::can_pack_fp8(w)) return {cuda::packed_fp8_bytes, cuda::pack_fp8};
   if (cuda::can_pack(w)) return {cuda::packed_bytes, cuda::pack_linear};
   return {};
@@ -129,7 +132,7 @@ void take_experts(CudaContext& context, std::span<FeedForward> experts, const So
   const auto layout =
       context.numerics() == Numerics::fp8 ? cuda::ExpertLayout::fp8_rows : cuda::ExpertLayout::bf16_rows;
   const auto packable = [&](const FeedForward& e) { return static_cast<bool>(cuda::packed_feed_forward(e, layout)); };
-  if (!std::all_of(experts.begin(), experts.end(), packable)) {
+  if (context.portable() || !std::all_of(experts.begin(), experts.end(), packable)) {
     for (size_t e = 0; e < experts.size(); ++e) {
       int part = 0;
       for (Weight* w : {&experts[e].w1, &experts[e].w3, &experts[e].w2}) source(e, part++).place(context, *w);
@@ -174,11 +177,38 @@ void random_experts(Context& base, std::span<FeedForward> experts, const RandomV
   });
 }
 
-void random_table(Context& base, EngramTable& table, const RandomValues& values) {
+struct TableMemory {
+  uint8_t *codes, *scales;
+};
+
+TableMemory table_memory(CudaContext& context, EngramTable& table) {
+  const auto codes = static_cast<size_t>(table.table_rows) * static_cast<size_t>(table.dim);
+  const auto allocate = [&](size_t bytes) {
+    return static_cast<uint8_t*>(table.on_host ? context.allocate_host(bytes)
+                                               : context.allocate("Engram tables", bytes));
+  };
+  return {allocate(codes), allocate(codes / 32)};
+}
+
+void load_table(Context& base, EngramTable& table) {
   CudaContext& context = CudaContext::of(base);
   const auto codes = static_cast<size_t>(table.table_rows) * static_cast<size_t>(table.dim);
-  table.codes = static_cast<const uint8_t*>(context.allocate("Engram tables", codes));
-  table.scales = static_cast<const uint8_t*>(context.allocate("Engram tables", codes / 32));
+  const TableMemory memory = table_memory(context, table);
+  for (const auto& [to, from, bytes] :
+       {std::tuple{memory.codes, &table.codes, codes}, std::tuple{memory.scales, &table.scales, codes / 32}}) {
+    if (table.on_host)
+      std::memcpy(to, *from, bytes);
+    else
+      context.copy_to_device(to, *from, bytes);
+    *from = to;
+  }
+}
+
+void random_table(Context& base, EngramTable& table, const RandomValues& values) {
+  CudaContext& context = CudaContext::of(base);
+  const TableMemory memory = table_memory(context, table);
+  table.codes = memory.codes;
+  table.scales = memory.scales;
   cuda::fill_table(table, values, context.stream());
 }
 
@@ -199,6 +229,7 @@ const Operators& cuda_operators() {
                                       HADAL_OPERATORS(HADAL_ENTRY).prepare_weight = prepare_weight,
                                       .load_weight = load_weight,
                                       .load_experts = load_experts,
+                                      .load_table = load_table,
                                       .weight_room = weight_room,
                                       .random_weight = random_weight,
                                       .random_experts = random_experts,

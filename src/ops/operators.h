@@ -72,11 +72,14 @@ struct Operators {
   // bytes are read in place. Routed experts are MXFP4, so that a backend that folds weights may have no load_experts.
   void (*load_weight)(Context&, Weight&) = nullptr;
   void (*load_experts)(Context&, std::span<FeedForward>) = nullptr;
+  // The same for an Engram table, which lies in host memory that the device can read when table.on_host says so. Null: rows
+  // are read in place.
+  void (*load_table)(Context&, EngramTable&) = nullptr;
   // Bytes of weights that still fit; null where they are read in place.
   size_t (*weight_room)(Context&) = nullptr;
 
   // For benchmarks of models that are not at hand: the same as load_weight and load_experts with normal values made on the
-  // device from a seed, of the given formats and shapes; and the rows of an Engram table. Null: the backend has none.
+  // device from a seed, of the given formats and shapes; and the rows of an Engram table, where table.on_host says. Null: the backend has none.
   void (*random_weight)(Context&, Weight&, const RandomValues&) = nullptr;
   void (*random_experts)(Context&, std::span<FeedForward>, const RandomValues& gate_up,
                          const RandomValues& down) = nullptr;

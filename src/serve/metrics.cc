@@ -185,6 +185,10 @@ std::string Metrics::text(const View& v) const {
   t.head("hadal_memory_used_bytes", "gauge", "Memory by tier: what is used, for the tiers that fill up.");
   t.value("hadal_memory_used_bytes", e.used_cache_bytes, "tier=\"cache\"");
   t.value("hadal_memory_used_bytes", e.snapshot_bytes, "tier=\"snapshots\"");
+  t.head("hadal_cuda_graphs", "gauge", "CUDA graphs: recorded at the start, and steps recorded since then.");
+  t.value("hadal_cuda_graphs", e.graphs_at_start, "recorded=\"start\"");
+  t.value("hadal_cuda_graphs", e.graphs_since, "recorded=\"later\"");
+  t.counter("hadal_cuda_graph_replays_total", "CUDA graphs replayed.", e.graph_replays);
   t.head("hadal_step_seconds", "histogram", "Time of one step of the engine, by what was in it.");
   t.histogram("hadal_step_seconds", e.decode_steps, "kind=\"decode\"");
   t.histogram("hadal_step_seconds", e.prefill_steps, "kind=\"prefill\"");

@@ -12,6 +12,20 @@ namespace {
 // multiples of 64 pages.
 size_t rounded_pages(size_t pages) { return pages > 64 ? (pages + 63) / 64 * 64 : std::bit_ceil(pages); }
 
+int rounded_up(const std::vector<int>& sizes, size_t size) {
+  const auto at = std::lower_bound(sizes.begin(), sizes.end(), static_cast<int>(size));
+  return at == sizes.end() ? static_cast<int>(size) : *at;
+}
+
+// Every request proposes as many rows, and has logits of all of them.
+bool decodes(std::span<const SegmentRequest> requests, int most_rows) {
+  const int64_t rows = requests.empty() ? 0 : requests.front().state->proposed();
+  return rows >= 1 && rows <= most_rows && std::all_of(requests.begin(), requests.end(), [&](const SegmentRequest& r) {
+           return r.state->proposed() == rows &&
+                  (r.logits == LogitsWanted::all || (r.logits == LogitsWanted::last && rows == 1));
+         });
+}
+
 // First position that a layer takes in or puts out, for the last `rows` rows of a prompt.
 int64_t last_rows(const RequestState& state, int64_t rows) {
   return std::max(state.length(), state.prompt_end() - rows);
@@ -21,10 +35,13 @@ int64_t last_rows(const RequestState& state, int64_t rows) {
 
 StepPlan::StepPlan(Context& context, const StepShape& shape, std::span<const SegmentRequest> requests)
     : context_(context), requests_(requests.begin(), requests.end()) {
+  const bool decode = shape.buckets != nullptr && decodes(requests, shape.buckets->width);
+  if (decode)
+    requests_.resize(static_cast<size_t>(rounded_up(shape.buckets->requests, requests_.size())), requests_.back());
   const size_t n = requests_.size();
   std::vector<int32_t> first, slot;
   std::vector<int32_t> floor(n, 0);
-  size_t page_stride = 1;
+  auto page_stride = static_cast<size_t>(shape.least_pages);
   step_begin_.push_back(0);
   for (size_t s = 0; s < n; ++s) {
     const RequestState& state = *requests_[s].state;
@@ -36,15 +53,21 @@ StepPlan::StepPlan(Context& context, const StepShape& shape, std::span<const Seg
     tokens_.insert(tokens_.end(), proposed.begin(), proposed.end());
     step_begin_.push_back(static_cast<int32_t>(tokens_.size()));
   }
-  page_stride = rounded_pages(page_stride);
-  std::vector<int32_t> page_table(n * page_stride, -1);
+  page_stride =
+      decode ? static_cast<size_t>(rounded_up(shape.buckets->pages, page_stride)) : rounded_pages(page_stride);
+  // In a decode step the table has room for its widest form: what lies behind it has one place whatever the width.
+  std::vector<int32_t> page_table(
+      n * (decode ? std::max<size_t>(page_stride, shape.buckets->pages.back()) : page_stride), -1);
   for (size_t s = 0; s < n; ++s)
     std::copy(requests_[s].state->pages().begin(), requests_[s].state->pages().end(),
               page_table.begin() + static_cast<std::ptrdiff_t>(s * page_stride));
   segments_ = {static_cast<int>(n), context.upload(first), context.upload(slot), context.upload(page_table),
                static_cast<int>(page_stride)};
   device_tokens_ = context.upload(tokens_);
-  if (std::any_of(floor.begin(), floor.end(), [](int32_t f) { return f > 0; })) floor_ = context.upload(floor);
+  const bool bounded = std::any_of(requests_.begin(), requests_.end(), [](const auto& r) {
+    return r.state->mode() == PrefillMode::bounded || r.state->floor() > 0;
+  });
+  if (bounded) floor_ = context.upload(floor);
 
   std::vector<int64_t> start(n);
   for (size_t s = 0; s < n; ++s) start[s] = requests_[s].state->length();
@@ -129,6 +152,30 @@ bool StepPlan::uniform() const {
   const auto all = [&](const RowSet* set) { return set == all_; };
   return std::all_of(in_.begin(), in_.end(), all) && std::all_of(out_.begin(), out_.end(), all) && all(draft_) &&
          all(logits_);
+}
+
+std::vector<uint64_t> StepPlan::identity(bool pages) const {
+  const auto address = [](const void* p) { return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(p)); };
+  const Segments& s = segments_;
+  std::vector<uint64_t> id = {static_cast<uint64_t>(s.count),
+                              pages ? static_cast<uint64_t>(s.page_stride) : 0,
+                              address(s.first),
+                              address(s.slot),
+                              address(s.page_table),
+                              address(device_tokens_),
+                              address(floor_)};
+  for (const RowSet& set : sets_)
+    id.insert(id.end(), {static_cast<uint64_t>(set.rows), address(set.position), address(set.segment),
+                         address(set.step_row), address(set.seg_begin)});
+  // An array names its set.
+  for (const auto* sets : {&in_, &out_})
+    for (const RowSet* set : *sets) id.push_back(address(set->seg_begin));
+  for (const RowSet* set : {draft_, logits_}) id.push_back(address(set->seg_begin));
+  std::vector<uint64_t> maps;
+  for (const auto& [sets, rows] : maps_) maps.push_back(address(rows));
+  std::sort(maps.begin(), maps.end());
+  id.insert(id.end(), maps.begin(), maps.end());
+  return id;
 }
 
 int StepPlan::segment_of(int32_t step_row) const {

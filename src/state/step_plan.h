@@ -19,6 +19,14 @@ struct SegmentRequest {
   LogitsWanted logits = LogitsWanted::last;
 };
 
+// Sizes that decode steps are filled up to, so that few recordings serve all. A step is filled up with its last request, once
+// more or several times: the same rows give the same values at the same places, and none of them is ever accepted.
+struct DecodeBuckets {
+  std::vector<int> requests;  // ascending; steps of more requests are not filled up
+  std::vector<int> pages;     // ascending: widths of the page table
+  int width = 1;              // most rows of a request: a token and its drafts
+};
+
 // What the plan must know of the model.
 struct StepShape {
   int layers = 0;
@@ -26,6 +34,8 @@ struct StepShape {
   // First decoder layer, whose compressor is the last to read every row; == layers when the model has none, and then
   // every layer runs every row.
   int decoder_begin = 0;
+  const DecodeBuckets* buckets = nullptr;
+  int least_pages = 1;  // width of the page table
 };
 
 class StepPlan {
@@ -34,6 +44,7 @@ class StepPlan {
   StepPlan(const StepPlan&) = delete;
   StepPlan& operator=(const StepPlan&) = delete;
 
+  // Those given, and what fills up the step.
   std::span<const SegmentRequest> requests() const { return requests_; }
   const Segments& segments() const { return segments_; }
   int rows() const { return all().rows; }
@@ -54,6 +65,10 @@ class StepPlan {
   // For each row of `to`, its row in `from` (a superset); null when they are the same rows. Made when first asked for and
   // kept in step memory: do not ask for the first time inside a StepScratch.
   const int32_t* map(const RowSet& from, const RowSet& to);
+
+  // All that operators are given of the plan besides what its arrays hold: sizes, and where the arrays lie, those of the maps
+  // made so far included. Without `pages` the width of the page table is left out, for what does not read it.
+  std::vector<uint64_t> identity(bool pages = true) const;
 
   // Host copy of set.step_row.
   std::span<const int32_t> step_rows(const RowSet& set) const { return host_rows_.at(&set); }

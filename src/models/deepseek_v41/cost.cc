@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 
@@ -20,29 +21,23 @@ double weight_bytes(WeightFormat format, double count) {
 
 class Counter {
  public:
-  Counter(const V41Config& config, const StepPlan& plan, const CostOptions& options, const Roof& roof)
-      : c_(config), plan_(plan), options_(options), roof_(roof), a_(options.activation_bytes), d_(config.hidden_size) {}
+  Counter(const V41Config& config, const StepPlan& plan, const CostOptions& options)
+      : c_(config), plan_(plan), options_(options), a_(options.activation_bytes), d_(config.hidden_size) {}
 
-  std::array<StageCost, kStages> count() {
+  std::vector<CallCost> count() {
     const double n = plan_.rows();
-    add(Stage::other, {0, n * d_ * (2 + c_.hc_mult * a_)});  // embedding
+    add(OperatorId::embedding, {0, n * d_ * (2 + c_.hc_mult * a_)});  // embedding
     for (int l = 0; l < c_.layers() && plan_.in(l).rows > 0; ++l) layer(l);
     hyper_connection(plan_.logits().rows, 0);
     const double logits = plan_.logits().rows, vocab = c_.vocab_size;
     if (logits > 0)
-      add(Stage::head,
+      add(OperatorId::head,
           {2 * logits * vocab * d_, weight_bytes(WeightFormat::bf16, vocab * d_) + logits * (d_ * a_ + 4 * vocab)});
-    return stages_;
+    return std::move(calls_);
   }
 
  private:
-  void add(Stage stage, const Cost& cost) {
-    StageCost& s = stages_[static_cast<size_t>(stage)];
-    s.sum.flops += cost.flops;
-    s.sum.flops8 += cost.flops8;
-    s.sum.bytes += cost.bytes;
-    s.seconds += roof_.seconds(cost);
-  }
+  void add(OperatorId op, const Cost& cost) { calls_.push_back({op, cost}); }
 
   // Of linears with FP8 or MXFP4 weights.
   Cost quantised(double flops, double bytes) const {
@@ -62,7 +57,7 @@ class Counter {
     attention_output(out);
     hyper_connection(out, c_.hc_mix());
     const double experts = c_.n_routed_experts;
-    add(Stage::router, {2 * out * d_ * experts, weight_bytes(WeightFormat::bf16, experts * d_) + out * d_ * a_});
+    add(OperatorId::router, {2 * out * d_ * experts, weight_bytes(WeightFormat::bf16, experts * d_) + out * d_ * a_});
     expert_rows(out);
   }
 
@@ -70,23 +65,24 @@ class Counter {
   void hyper_connection(double rows, double mix) {
     if (rows == 0) return;
     const double copies = c_.hc_mult;
-    add(Stage::hyper_connections, {2 * rows * mix * copies * d_, weight_bytes(WeightFormat::f32, mix * copies * d_) +
-                                                                     rows * d_ * a_ * (2 * copies + 2)});
+    add(OperatorId::hyper_connection,
+        {2 * rows * mix * copies * d_,
+         weight_bytes(WeightFormat::f32, mix * copies * d_) + rows * d_ * a_ * (2 * copies + 2)});
   }
 
   void engram(double rows) {
     const double columns = c_.engram_columns(), dim = c_.engram_head_dim, copies = c_.hc_mult;
-    add(Stage::engram, {0, rows * columns * (dim * (1 + 1.0 / 32) + dim * a_)});
+    add(OperatorId::engram_gather, {0, rows * columns * (dim * (1 + 1.0 / 32) + dim * a_)});
     const double weights = (copies + 1) * d_ * columns * dim;
-    add(Stage::engram, quantised(2 * rows * weights, weight_bytes(WeightFormat::fp8_block32, weights) +
-                                                         rows * a_ * (columns * dim + 2 * copies * d_)));
+    add(OperatorId::engram_apply, quantised(2 * rows * weights, weight_bytes(WeightFormat::fp8_block32, weights) +
+                                                                    rows * a_ * (columns * dim + 2 * copies * d_)));
   }
 
   void attention_input(double in, double out) {
     const double dim = c_.head_dim, lora = c_.q_lora_rank, q = c_.num_attention_heads * dim;
     const double kv = d_ * dim, wq = d_ * lora + lora * q;
     const auto latent = static_cast<double>(row_bytes(RowFormat::fp8_ue8m0_32, c_.head_dim));
-    add(Stage::dense,
+    add(OperatorId::attention_input,
         quantised(2 * (in * kv + out * wq), weight_bytes(WeightFormat::fp8_block32, kv + (out > 0 ? wq : 0)) +
                                                 in * (d_ * a_ + latent) + out * a_ * (lora + q)));
   }
@@ -94,13 +90,13 @@ class Counter {
   void attention_output(double out) {
     const double o = static_cast<double>(c_.num_attention_heads) * c_.head_dim, lora = c_.o_lora_rank;
     const double weights = lora * o + d_ * c_.o_groups * lora;
-    add(Stage::dense,
+    add(OperatorId::attention_output,
         quantised(2 * out * weights, weight_bytes(WeightFormat::fp8_block32, weights) + out * a_ * (o + d_)));
   }
 
   void compressor(double in, int ratio) {
     const double dim = c_.head_dim, index = c_.index_head_dim, groups = in / ratio, sides = ratio > 1 ? 2 : 1;
-    add(Stage::compressor,
+    add(OperatorId::compressor,
         {2 * in * d_ * dim * sides + 2 * groups * dim * index,
          weight_bytes(WeightFormat::bf16, d_ * dim * sides + dim * index) + in * (d_ * a_ + (ratio > 1 ? 8 * dim : 0)) +
              groups * static_cast<double>(row_bytes(RowFormat::fp4_e4m3_16, c_.head_dim) +
@@ -148,7 +144,7 @@ class Counter {
   void indexer(double out) {
     const double q = static_cast<double>(c_.index_n_heads) * c_.index_head_dim, lora = c_.q_lora_rank,
                  heads = c_.index_n_heads;
-    add(Stage::indexer,
+    add(OperatorId::indexer,
         {2 * out * (lora * q + d_ * heads) + 2 * q * scored_,
          weight_bytes(WeightFormat::fp8_block32, lora * q) + weight_bytes(WeightFormat::bf16, d_ * heads) +
              out * (a_ * (lora + d_) + 4.0 * c_.index_topk) +
@@ -157,7 +153,7 @@ class Counter {
 
   void sparse_attention(double in, double out) {
     const double q = static_cast<double>(c_.num_attention_heads) * c_.head_dim;
-    add(Stage::sparse_attention,
+    add(OperatorId::sparse_attention,
         {4 * q * (window_ + selected_),
          2 * out * q * a_ + 4 * selected_ +
              (in + window_rows_) * static_cast<double>(row_bytes(RowFormat::fp8_ue8m0_32, c_.head_dim)) +
@@ -168,7 +164,7 @@ class Counter {
     const double one = 3 * d_ * c_.moe_intermediate_size, topk = c_.num_experts_per_tok;
     const double experts = options_.local_experts > 0 ? options_.local_experts : c_.n_routed_experts;
     const double used = experts * (1 - std::pow(1 - topk / experts, rows));
-    add(Stage::experts,
+    add(OperatorId::experts,
         quantised(2 * one * rows * (topk + 1), used * weight_bytes(WeightFormat::mxfp4, one) +
                                                    weight_bytes(WeightFormat::fp8_block32, one) + 2 * rows * d_ * a_));
   }
@@ -176,9 +172,8 @@ class Counter {
   const V41Config& c_;
   const StepPlan& plan_;
   const CostOptions& options_;
-  const Roof& roof_;
   const double a_, d_;
-  std::array<StageCost, kStages> stages_;
+  std::vector<CallCost> calls_;
   double scored_ = 0, selected_ = 0, window_ = 0;                 // keys of all rows
   double scored_rows_ = 0, selected_rows_ = 0, window_rows_ = 0;  // different ones
 };
@@ -220,9 +215,21 @@ double Roof::seconds(const Cost& cost) const {
   return std::max(products, cost.bytes / bytes_per_second);
 }
 
+std::vector<CallCost> call_costs(const V41Config& config, const StepPlan& plan, const CostOptions& options) {
+  return Counter(config, plan, options).count();
+}
+
 std::array<StageCost, kStages> step_cost(const V41Config& config, const StepPlan& plan, const CostOptions& options,
                                          const Roof& roof) {
-  return Counter(config, plan, options, roof).count();
+  std::array<StageCost, kStages> stages;
+  for (const auto& [op, cost] : call_costs(config, plan, options)) {
+    StageCost& s = stages[static_cast<size_t>(stage_of(op))];
+    s.sum.flops += cost.flops;
+    s.sum.flops8 += cost.flops8;
+    s.sum.bytes += cost.bytes;
+    s.seconds += roof.seconds(cost);
+  }
+  return stages;
 }
 
 }  // namespace hadal::deepseek_v41

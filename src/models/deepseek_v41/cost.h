@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string_view>
+#include <vector>
 
 #include "checkpoint/deepseek_v41_config.h"
 #include "ops/operators.h"
@@ -52,8 +53,17 @@ struct CostOptions {
   bool products8 = false;       // linears with FP8 and MXFP4 weights multiply 8-bit operands: `fp8` numerics on a GPU
 };
 
-// Every input read once and every output written once, each weight once a call. Rows of caches that several rows of a step
+// One operator call of a step.
+struct CallCost {
+  OperatorId op;
+  Cost cost;
+};
+
+// The calls of a step in the order in which the model makes them, those of one operator at least; hyper-connections that only
+// write a pending output have none. Every input read once and every output written once, each weight once a call. Rows of caches that several rows of a step
 // select count once. Experts count as often as uniform random routing uses them.
+std::vector<CallCost> call_costs(const V41Config& config, const StepPlan& plan, const CostOptions& options);
+// Their sums.
 std::array<StageCost, kStages> step_cost(const V41Config& config, const StepPlan& plan, const CostOptions& options,
                                          const Roof& roof);
 

@@ -52,6 +52,8 @@ Model::Model(const V41Config& config, ModelWeights weights, std::span<const int3
 
 Model::~Model() = default;
 
+int64_t Model::prepared() const { return recorded_->prepared(); }
+int64_t Model::recorded() const { return recorded_->recorded(); }
 int64_t Model::replays() const { return recorded_->replays(); }
 
 CacheLayout Model::cache_layout() const {
@@ -65,8 +67,16 @@ CacheLayout Model::cache_layout() const {
   return layout;
 }
 
+int64_t Model::host_table_bytes() const {
+  int64_t bytes = 0;
+  for (const EngramWeights& e : weights_.engrams)
+    if (e.table.on_host) bytes += e.table.table_rows * (e.table.dim + e.table.dim / 32);
+  return bytes;
+}
+
 StepShape Model::step_shape() const {
-  return {config_.layers(), config_.sliding_window, config_.first_decoder_layer()};
+  return {config_.layers(), config_.sliding_window, config_.first_decoder_layer(),
+          buckets_.requests.empty() ? nullptr : &buckets_};
 }
 
 Rope Model::rope(int ratio) const { return {ratio > 0 ? rope_compressed_ : rope_main_, config_.qk_rope_head_dim}; }
@@ -88,15 +98,46 @@ void see(const Observer& observe, std::string_view what, int layer, const Tensor
 
 }  // namespace
 
+bool Model::recordable(const StepPlan& plan) {
+  // With more rows operators take so long that giving them one by one costs nothing (docs/performance.md).
+  constexpr int kMostRows = 1024;
+  return records() && (plan.uniform() || plan.rows() <= kMostRows) && !has_images(plan);
+}
+
+// Those that the layers ask for, so that a recording finds them.
+void Model::make_maps(StepPlan& plan) const {
+  const RowSet* rows = &plan.all();
+  for (int l = 0; l < config_.layers() && plan.in(l).rows > 0; ++l) {
+    const RowSet &in = plan.in(l), &out = plan.out(l);
+    plan.map(*rows, in);
+    plan.map(in, out);
+    const auto& taps = config_.dspark_target_layer_ids;
+    if (plan.draft().rows > 0 && std::find(taps.begin(), taps.end(), l) != taps.end()) plan.map(in, plan.draft());
+    rows = &out;
+  }
+  if (plan.logits().rows > 0) plan.map(*rows, plan.logits());
+}
+
 Step Model::forward(StepPlan& plan, const Observer& observe) {
-  // All that comes from the host is uploaded first. Engram rows depend on token ids alone.
+  if (!observe && recordable(plan))
+    return forward_recorded(plan, [this](auto key, const auto& work) { return recorded_->run(std::move(key), work); });
+  return run(plan, upload_engram_index(plan), observe);
+}
+
+// All that comes from the host is uploaded first. Engram rows depend on token ids alone.
+Step Model::forward_recorded(StepPlan& plan, const Recorder& recorder) {
   const std::vector<const uint32_t*> engram_index = upload_engram_index(plan);
-  const auto run_all = [&] { return run(plan, engram_index, observe); };
-  if (!recording_ || !context_.can_record() || observe || !plan.uniform() || image_rows(plan, plan.all()) != nullptr)
-    return run_all();
+  make_maps(plan);
   RecordedSteps::Key key = RecordedSteps::key(plan);
   for (const uint32_t* index : engram_index) key.push_back(reinterpret_cast<uintptr_t>(index));
-  return recorded_->run(std::move(key), run_all);
+  return recorder(std::move(key), [&] { return run(plan, engram_index, {}); });
+}
+
+void Model::prepare(StepPlan& plan) {
+  HADAL_CHECK(recordable(plan));
+  const Recorder recorder = [this](auto key, const auto& work) { return recorded_->prepare(std::move(key), work); };
+  const Step step = forward_recorded(plan, recorder);
+  commit_recorded(plan, step, context_.upload(std::vector<int32_t>(plan.requests().size(), 0)), recorder);
 }
 
 Step Model::run(StepPlan& plan, std::span<const uint32_t* const> engram_rows_of, const Observer& observe) {
@@ -105,9 +146,7 @@ Step Model::run(StepPlan& plan, std::span<const uint32_t* const> engram_rows_of,
   step.latents.resize(static_cast<size_t>(c.layers()));
   step.halves.resize(c.kv_source_layer_ids.size());
 
-  std::vector<Tensor> engram_rows;
-  for (size_t i = 0; i < c.engram_layer_ids.size(); ++i)
-    engram_rows.push_back(gather_engram_rows(static_cast<int>(i), plan, engram_rows_of[i]));
+  const std::vector<Tensor> engram_rows = gather_engram_rows(plan, engram_rows_of);
 
   Published published;
   const int n = plan.rows();
@@ -159,6 +198,7 @@ Step Model::run(StepPlan& plan, std::span<const uint32_t* const> engram_rows_of,
     op_.head(context_, {wanted.rows, x, weights_.head, step.logits});
   }
   if (c.draft_stages() > 0) condition_drafts(plan, main_hidden, step, observe);
+  context_.join_aside();
   return step;
 }
 
@@ -179,13 +219,22 @@ std::vector<const uint32_t*> Model::upload_engram_index(StepPlan& plan) {
   return index;
 }
 
-Tensor Model::gather_engram_rows(int index, StepPlan& plan, const uint32_t* list) {
-  const int rows = plan.in(config_.engram_layer_ids[static_cast<size_t>(index)]).rows,
-            columns = engram_hash_->columns();
-  const EngramTable& table = weights_.engrams[static_cast<size_t>(index)].table;
-  const Tensor e = context_.activations(rows, static_cast<int64_t>(columns) * table.dim);
-  if (rows > 0) op_.engram_gather(context_, {rows, columns, list, table, e});
-  return e;
+std::vector<Tensor> Model::gather_engram_rows(StepPlan& plan, std::span<const uint32_t* const> lists) {
+  std::vector<EngramGatherArgs> gathers;
+  std::vector<Tensor> rows;
+  bool on_host = false;
+  for (size_t i = 0; i < config_.engram_layer_ids.size(); ++i) {
+    const EngramTable& table = weights_.engrams[i].table;
+    const int count = plan.in(config_.engram_layer_ids[i]).rows, columns = engram_hash_->columns();
+    rows.push_back(context_.activations(count, static_cast<int64_t>(columns) * table.dim));
+    if (count > 0) gathers.push_back({count, columns, lists[i], table, rows.back()});
+    on_host = on_host || table.on_host;
+  }
+  const auto gather = [&] {
+    for (const EngramGatherArgs& args : gathers) op_.engram_gather(context_, args);
+  };
+  on_host ? context_.aside(gather) : gather();
+  return rows;
 }
 
 void Model::engram(int layer, StepPlan& plan, Residual& residual, const Tensor& rows, const Observer& observe) {
@@ -201,21 +250,24 @@ void Model::engram(int layer, StepPlan& plan, Residual& residual, const Tensor& 
   a.k_weight = w.k_weight;
   a.dead = image_rows(plan, residual.rows());
   a.h = residual.h();
+  context_.join_aside();
   if (observe) a.gate = context_.tensor(a.rows, a.copies, DType::f32);
   op_.engram_apply(context_, a);
   see(observe, "engram_gate", layer, a.gate);
   see(observe, "engram_out", layer, a.h);
 }
 
+bool Model::has_images(const StepPlan& plan) const {
+  return config_.image_token_id >= 0 &&
+         std::find(plan.tokens().begin(), plan.tokens().end(), config_.image_token_id) != plan.tokens().end();
+}
+
 const uint8_t* Model::image_rows(StepPlan& plan, const RowSet& rows) {
-  if (config_.image_token_id < 0) return nullptr;
+  if (!has_images(plan)) return nullptr;
   std::vector<uint8_t> image;
-  bool any = false;
-  for (const int32_t r : plan.step_rows(rows)) {
+  for (const int32_t r : plan.step_rows(rows))
     image.push_back(plan.tokens()[static_cast<size_t>(r)] == config_.image_token_id);
-    any = any || image.back() != 0;
-  }
-  return any ? context_.upload(image) : nullptr;
+  return context_.upload(image);
 }
 
 void Model::tap(StepPlan& plan, const Residual& residual, int column, const Tensor& main_hidden) {
@@ -401,19 +453,25 @@ void Model::commit(StepPlan& plan, const Step& step, std::span<const int32_t> ac
 }
 
 void Model::write_rings(StepPlan& plan, const Step& step, std::span<const int32_t> accepted) {
-  HADAL_CHECK(accepted.size() == plan.requests().size());
-  const int32_t* device_accepted = context_.upload(accepted);
-  if (recording_ && context_.can_record() && plan.uniform()) {
-    RecordedSteps::Key key = RecordedSteps::key(plan);
-    key.push_back(reinterpret_cast<uintptr_t>(device_accepted));
-    for (const Tensor& latent : step.latents) key.push_back(reinterpret_cast<uintptr_t>(latent.data));
-    recorded_->run(std::move(key), [&] {
-      give_commit(plan, step, device_accepted);
-      return Step{};
-    });
-  } else {
+  HADAL_CHECK(accepted.size() <= plan.requests().size());
+  std::vector<int32_t> of_all(plan.requests().size(), 0);
+  std::copy(accepted.begin(), accepted.end(), of_all.begin());
+  const int32_t* device_accepted = context_.upload(of_all);
+  if (recordable(plan))
+    commit_recorded(plan, step, device_accepted,
+                    [this](auto key, const auto& work) { return recorded_->run(std::move(key), work); });
+  else
     give_commit(plan, step, device_accepted);
-  }
+}
+
+void Model::commit_recorded(StepPlan& plan, const Step& step, const int32_t* accepted, const Recorder& recorder) {
+  RecordedSteps::Key key = RecordedSteps::key(plan, false);
+  key.push_back(reinterpret_cast<uintptr_t>(accepted));
+  for (const Tensor& latent : step.latents) key.push_back(reinterpret_cast<uintptr_t>(latent.data));
+  recorder(std::move(key), [&] {
+    give_commit(plan, step, accepted);
+    return Step{};
+  });
 }
 
 void Model::give_commit(StepPlan& plan, const Step& step, const int32_t* accepted) {

@@ -48,14 +48,23 @@ class Model {
   const V41Config& config() const { return config_; }
   Context& context() const { return context_; }
   CacheLayout cache_layout() const;
+  int64_t host_table_bytes() const;  // of Engram tables that a device reads in host memory
   StepShape step_shape() const;
 
   // Runs the open proposals of the plan's requests. Nothing of their state changes except rows past their length.
   Step forward(StepPlan& plan, const Observer& observe = {});
 
-  // Decode steps of a backend that can record are recorded and replayed: the second step of a shape is recorded. Off: every
-  // step gives the operators its work anew, as watchers of operators need it.
+  // Steps of a backend that can record are recorded and replayed, unless they are large: those that were prepared, and others
+  // when their shape comes for the second time. Off: every step gives the operators its work anew, as watchers of operators need it.
   void set_recording(bool on) { recording_ = on; }
+  bool records() const { return recording_ && context_.can_record(); }
+  // Sizes that decode steps are filled up to from now on.
+  void set_decode_buckets(DecodeBuckets buckets) { buckets_ = std::move(buckets); }
+  // Records the forward pass and the commit of steps that will have the shape of this one, over the same pools, and runs
+  // nothing. A plan of decode steps, after Context::fix_step_memory and a first run of this kind of step.
+  void prepare(StepPlan& plan);
+  int64_t prepared() const;  // recordings
+  int64_t recorded() const;  // besides those
   int64_t replays() const;
 
   // Makes the first accepted[s] proposed tokens of every segment part of its request's state.
@@ -77,7 +86,12 @@ class Model {
 
  private:
   struct Published;
+  using Recorder = std::function<Step(std::vector<uint64_t> key, const std::function<Step()>& work)>;
 
+  bool recordable(const StepPlan& plan);
+  void make_maps(StepPlan& plan) const;
+  Step forward_recorded(StepPlan& plan, const Recorder& recorder);
+  void commit_recorded(StepPlan& plan, const Step& step, const int32_t* accepted, const Recorder& recorder);
   Step run(StepPlan& plan, std::span<const uint32_t* const> engram_rows_of, const Observer& observe);
   void give_commit(StepPlan& plan, const Step& step, const int32_t* accepted);
   std::vector<const uint32_t*> upload_engram_index(StepPlan& plan);
@@ -86,7 +100,8 @@ class Model {
   void moe(const MoeWeights& w, const RowSet& rows, int topk, const uint8_t* image, const Tensor& x, const Tensor& y,
            int layer, const Observer& observe);
   void engram(int layer, StepPlan& plan, Residual& residual, const Tensor& rows, const Observer& observe);
-  Tensor gather_engram_rows(int index, StepPlan& plan, const uint32_t* list);
+  std::vector<Tensor> gather_engram_rows(StepPlan& plan, std::span<const uint32_t* const> lists);
+  bool has_images(const StepPlan& plan) const;
   const uint8_t* image_rows(StepPlan& plan, const RowSet& rows);
   void tap(StepPlan& plan, const Residual& residual, int column, const Tensor& main_hidden);
   void condition_drafts(StepPlan& plan, const Tensor& main_hidden, Step& step, const Observer& observe);
@@ -100,6 +115,7 @@ class Model {
   const float* rope_main_ = nullptr;
   const float* rope_compressed_ = nullptr;
   std::unique_ptr<EngramHash> engram_hash_;
+  DecodeBuckets buckets_;
   bool recording_ = true;
   std::unique_ptr<RecordedSteps> recorded_;
 };

@@ -2,28 +2,45 @@
 
 namespace hadal::deepseek_v41 {
 
-RecordedSteps::Key RecordedSteps::key(const StepPlan& plan) {
-  const auto address = [](const void* p) { return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(p)); };
-  const Segments& s = plan.segments();
-  const RowSet& rows = plan.all();
-  return {static_cast<uint64_t>(rows.rows),
-          static_cast<uint64_t>(s.count),
-          static_cast<uint64_t>(s.page_stride),
-          address(s.first),
-          address(s.slot),
-          address(s.page_table),
-          address(plan.device_tokens()),
-          address(plan.floor()),
-          address(rows.position),
-          address(rows.segment),
-          address(rows.step_row),
-          address(rows.seg_begin),
-          address(plan.requests().front().state->pools().ring(0).base)};
+RecordedSteps::Key RecordedSteps::key(const StepPlan& plan, bool pages) {
+  Key key = plan.identity(pages);
+  key.push_back(reinterpret_cast<uintptr_t>(plan.requests().front().state->pools().ring(0).base));
+  return key;
+}
+
+void RecordedSteps::record(Recorded& r, const std::function<Step()>& work, std::unique_ptr<Recording> old) {
+  r.recording = context_.record(
+      [&] {
+        r.step = work();
+        r.end = context_.mark_step();
+      },
+      std::move(old));
+}
+
+Step RecordedSteps::replay(const Recorded& r) {
+  context_.replay(*r.recording);
+  ++replays_;
+  context_.release_step(r.end);
+  return r.step;
+}
+
+Step RecordedSteps::prepare(Key key, const std::function<Step()>& work) {
+  key.push_back(context_.mark_step());
+  if (const auto known = prepared_.find(key); known != prepared_.end()) {
+    context_.release_step(known->second.end);
+    return known->second.step;
+  }
+  Recorded r;
+  record(r, work, nullptr);
+  Step step = r.step;
+  if (context_.in_fixed_step_memory()) prepared_.insert_or_assign(std::move(key), std::move(r));
+  return step;
 }
 
 Step RecordedSteps::run(Key key, const std::function<Step()>& work) {
-  key.push_back(context_.step_memory_epoch());
   key.push_back(context_.mark_step());
+  if (const auto ready = prepared_.find(key); ready != prepared_.end()) return replay(ready->second);
+  key.push_back(context_.step_memory_epoch());
   const auto found = by_key_.find(key);
   if (found == by_key_.end()) {
     if (entries_.size() == kMost) {
@@ -31,23 +48,17 @@ Step RecordedSteps::run(Key key, const std::function<Step()>& work) {
       by_key_.erase(entries_.back().key);
       entries_.pop_back();
     }
-    entries_.push_front({key, nullptr, {}, 0});
+    entries_.emplace_front().key = key;
     by_key_[std::move(key)] = entries_.begin();
     return work();
   }
   entries_.splice(entries_.begin(), entries_, found->second);
   Entry& entry = entries_.front();
-  if (entry.recording == nullptr)
-    entry.recording = context_.record(
-        [&] {
-          entry.step = work();
-          entry.end = context_.mark_step();
-        },
-        std::move(spare_));
-  context_.replay(*entry.recording);
-  ++replays_;
-  context_.release_step(entry.end);
-  return entry.step;
+  if (entry.recording == nullptr) {
+    record(entry, work, std::move(spare_));
+    ++recorded_;
+  }
+  return replay(entry);
 }
 
 }  // namespace hadal::deepseek_v41

@@ -70,6 +70,7 @@ class Maker {
     EngramWeights w;
     w.table.table_rows = rows;
     w.table.dim = c_.engram_head_dim;
+    w.table.on_host = context_.table_place() == TablePlace::host;
     op_.random_table(context_, w.table, {next(), 1, 0});
     w.wkv = fp8((c_.hc_mult + 1) * int64_t{c_.hidden_size}, int64_t{c_.engram_columns()} * c_.engram_head_dim, 0.8f);
     w.q_weight = norm(int64_t{c_.hc_mult} * c_.hidden_size);

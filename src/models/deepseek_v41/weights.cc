@@ -1,9 +1,11 @@
 #include "models/deepseek_v41/weights.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/host_memory.h"
 
 namespace hadal::deepseek_v41 {
 namespace {
@@ -24,24 +26,35 @@ void check_scales(const TensorView& scale, uint8_t largest) {
            scale.name, bytes[i], i, bytes[i] == 255 ? "is NaN" : "overflows", largest);
 }
 
-// Fails before hours of loading rather than in the middle.
-void check_room(const Checkpoint& checkpoint, Context& context, const Operators& operators) {
-  if (operators.weight_room == nullptr) return;
+// Where the Engram tables go. Fails before hours of loading rather than in the middle.
+bool tables_on_host(const Checkpoint& checkpoint, Context& context, const Operators& operators) {
+  if (operators.weight_room == nullptr) return false;
   size_t tables = 0, experts = 0, rest = 0;
   for (const ExpectedTensor& t : v41_inventory(checkpoint.config())) {
     const bool expert = t.part == V41Part::routed_expert || t.part == V41Part::draft_expert;
     (t.part == V41Part::engram_table ? tables : expert ? experts : rest) += t.bytes();
   }
   const size_t room = operators.weight_room(context);
-  if (tables + experts + rest <= room) return;
+  // Of its own accord a backend leaves a tenth to caches and steps.
+  const bool automatic = context.table_place() == TablePlace::automatic;
+  const bool all_fit = tables + experts + rest <= (automatic ? room / 10 * 9 : room);
   const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
-  fail(ErrorKind::out_of_memory,
-       "{}: the weights have {:.1f} GiB (Engram tables {:.1f}, experts {:.1f}, the rest {:.1f}), the device has room "
-       "for "
-       "{:.1f} GiB, and the {} backend reads no table or expert from host memory yet; --device cpu reads the files in "
-       "place",
-       checkpoint.directory().string(), gib(tables + experts + rest), gib(tables), gib(experts), gib(rest), gib(room),
-       operators.backend);
+  if (context.table_place() == TablePlace::device ? !all_fit : experts + rest > room)
+    fail(ErrorKind::out_of_memory,
+         "{}: the weights have {:.1f} GiB (Engram tables {:.1f}, experts {:.1f}, the rest {:.1f}), the device has room "
+         "for {:.1f} GiB{}, and the {} backend reads no experts from host memory yet; --device cpu reads the files in "
+         "place",
+         checkpoint.directory().string(), gib(tables + experts + rest), gib(tables), gib(experts), gib(rest), gib(room),
+         experts + rest <= room ? " (enough with --engram-device host)" : "", operators.backend);
+  if (tables == 0 || (automatic ? all_fit : context.table_place() == TablePlace::device)) return false;
+  const auto host = static_cast<size_t>(std::max<int64_t>(0, read_host_memory().usable()));
+  if (tables > host)
+    fail(ErrorKind::out_of_memory,
+         "{}: the Engram tables have {:.1f} GiB and go to host memory, which has {:.1f} GiB to give; the device has "
+         "room "
+         "for {:.1f} GiB, the other weights take {:.1f}",
+         checkpoint.directory().string(), gib(tables), gib(host), gib(room), gib(experts + rest));
+  return true;
 }
 
 class Binder {
@@ -173,7 +186,7 @@ BlockWeights bind_block(const Binder& b, const std::string& p, int experts) {
 }  // namespace
 
 ModelWeights bind_weights(const Checkpoint& checkpoint, Context& context, const Operators& operators) {
-  check_room(checkpoint, context, operators);
+  const bool on_host = tables_on_host(checkpoint, context, operators);
   const V41Config& c = checkpoint.config();
   const Binder b(checkpoint, context, operators);
   ModelWeights w;
@@ -201,8 +214,10 @@ ModelWeights bind_weights(const Checkpoint& checkpoint, Context& context, const 
     const std::string p = fmt::format("layers.{}.engram.", l);
     const TensorView& codes = checkpoint.tensor(p + "embed.weight");
     EngramWeights e;
-    e.table = {b.vector<uint8_t>(p + "embed.weight"), b.vector<uint8_t>(p + "embed.scale"), codes.shape.at(0),
-               static_cast<int>(codes.shape.at(1))};
+    e.table = {reinterpret_cast<const uint8_t*>(codes.data),
+               reinterpret_cast<const uint8_t*>(checkpoint.tensor(p + "embed.scale").data), codes.shape.at(0),
+               static_cast<int>(codes.shape.at(1)), on_host};
+    if (operators.load_table != nullptr) operators.load_table(context, e.table);
     e.wkv = b.matrix(p + "wkv");
     e.q_weight = b.vector<uint16_t>(p + "q_weight");
     e.k_weight = b.vector<uint16_t>(p + "k_weight");

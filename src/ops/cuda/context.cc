@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ops/cuda/errors.h"
+#include "ops/cuda/launch.h"
 
 namespace hadal::cuda {
 namespace {
@@ -57,22 +58,22 @@ class Graph final : public Recording {
 
 }  // namespace
 
-CudaContext::CudaContext(const ContextOptions& options) : Context(options.numerics), graphs_(options.graphs) {
+CudaContext::CudaContext(const ContextOptions& options)
+    : Context(options.numerics), tables_(options.tables), graphs_(options.graphs) {
   if (options.numerics == Numerics::fp32)
     fail(ErrorKind::unsupported,
          "numerics fp32 is for comparisons on the CPU; the CUDA backend computes in bf16, official or fp8");
   device_ = device_info(options.device);
-  if (device_.sm_major != 9 || device_.sm_minor != 0)
-    fail(ErrorKind::unsupported,
-         "device {} ({}) has compute capability {}.{}; the CUDA backend is built for 9.0 (Hopper: H100, H200)",
-         device_.ordinal, device_.name, device_.sm_major, device_.sm_minor);
+  check_capability(device_);
+  portable_ = options.portable || !is_hopper(device_);
   HADAL_CUDA(cudaSetDevice(device_.ordinal));
   constexpr size_t kReserve = size_t{1} << 30;  // for the CUDA libraries and other users of the card
   budget_ = options.memory_budget != 0 ? options.memory_budget
                                        : device_.memory_free - std::min(device_.memory_free / 2, kReserve);
-  for (cudaStream_t* stream : {&stream_, &side_stream_})
+  for (cudaStream_t* stream : {&stream_, &side_stream_, &aside_stream_})
     HADAL_CUDA(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
-  for (cudaEvent_t* event : {&forked_, &joined_}) HADAL_CUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+  for (cudaEvent_t* event : {&forked_, &joined_, &aside_done_})
+    HADAL_CUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
   HADAL_CUDA(cudaMallocHost(reinterpret_cast<void**>(&staging_), kStagingPart * kStagingParts));
   for (cudaEvent_t& event : staging_done_) HADAL_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   const size_t first = align(std::max(options.step_bytes, kAlignment));
@@ -82,19 +83,21 @@ CudaContext::CudaContext(const ContextOptions& options) : Context(options.numeri
 CudaContext::~CudaContext() {
   // Errors are not reported here: a destructor may run because of one.
   (void)cudaSetDevice(device_.ordinal);
-  for (cudaStream_t stream : {side_stream_, stream_}) (void)cudaStreamSynchronize(stream);
+  for (cudaStream_t stream : {aside_stream_, side_stream_, stream_}) (void)cudaStreamSynchronize(stream);
   for (const Block& block : blocks_) (void)cudaFree(block.data);
   for (void* memory : owned_) (void)cudaFree(memory);
+  for (void* memory : owned_host_) (void)cudaFreeHost(memory);
   for (cudaEvent_t event : staging_done_) (void)cudaEventDestroy(event);
   (void)cudaFreeHost(staging_);
-  for (cudaEvent_t event : {forked_, joined_}) (void)cudaEventDestroy(event);
-  for (cudaStream_t stream : {side_stream_, stream_}) (void)cudaStreamDestroy(stream);
+  for (cudaEvent_t event : {forked_, joined_, aside_done_}) (void)cudaEventDestroy(event);
+  for (cudaStream_t stream : {aside_stream_, side_stream_, stream_}) (void)cudaStreamDestroy(stream);
 }
 
 CudaContext& CudaContext::of(Context& context) {
   auto* cuda = dynamic_cast<CudaContext*>(&context);
   if (cuda == nullptr) fail(ErrorKind::internal, "a CUDA operator was given a context of another backend");
   HADAL_CUDA(cudaSetDevice(cuda->device_.ordinal));
+  launches_early = !cuda->portable_;
   return *cuda;
 }
 
@@ -104,7 +107,8 @@ void CudaContext::wait() { HADAL_CUDA(cudaStreamSynchronize(stream_)); }
 
 std::unique_ptr<Recording> CudaContext::record(const std::function<void()>& work, std::unique_ptr<Recording> old) {
   HADAL_CHECK(!recording_);
-  HADAL_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  // Relaxed: what is recorded may be the first to need a kernel or more step memory.
+  HADAL_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
   recording_ = true;
   cudaGraph_t graph = nullptr;
   try {
@@ -132,6 +136,28 @@ std::unique_ptr<Recording> CudaContext::record(const std::function<void()>& work
 void CudaContext::replay(Recording& recording) {
   HADAL_CUDA(cudaSetDevice(device_.ordinal));
   HADAL_CUDA(cudaGraphLaunch(dynamic_cast<Graph&>(recording).exec, stream_));
+}
+
+void CudaContext::aside(const std::function<void()>& work) {
+  HADAL_CHECK(!branched_ && !aside_);
+  HADAL_CUDA(cudaEventRecord(aside_done_, stream_));
+  HADAL_CUDA(cudaStreamWaitEvent(aside_stream_, aside_done_));
+  std::swap(stream_, aside_stream_);
+  aside_ = true;
+  try {
+    work();
+  } catch (...) {
+    std::swap(stream_, aside_stream_);
+    throw;
+  }
+  std::swap(stream_, aside_stream_);
+  HADAL_CUDA(cudaEventRecord(aside_done_, aside_stream_));
+}
+
+void CudaContext::join_aside() {
+  if (!aside_) return;
+  HADAL_CUDA(cudaStreamWaitEvent(stream_, aside_done_));
+  aside_ = false;
 }
 
 Branch::Branch(CudaContext& context, int rows) : context_(context), open_(rows <= kMostRows), aside_(open_) {
@@ -171,6 +197,13 @@ const void* CudaContext::constant(const void* of, const std::function<const void
   return made;
 }
 
+size_t CudaContext::memory_in_use() const {
+  HADAL_CUDA(cudaSetDevice(device_.ordinal));
+  size_t free = 0, total = 0;
+  HADAL_CUDA(cudaMemGetInfo(&free, &total));
+  return total - free;
+}
+
 void* CudaContext::take(const std::string& purpose, size_t bytes) {
   if (bytes > budget_ - std::min(budget_, allocated_)) {
     std::string use;
@@ -196,7 +229,10 @@ void* CudaContext::allocate(const std::string& purpose, size_t bytes, bool zeroe
   const size_t size = align(std::max<size_t>(bytes, 1));
   void* memory = take(purpose, size);
   owned_.push_back(memory);
-  if (zeroed) HADAL_CUDA(cudaMemsetAsync(memory, 0, size, stream_));
+  // Zeroed now, and not with every replay of what is being recorded.
+  const cudaStream_t stream = recording_ ? cudaStreamLegacy : stream_;
+  if (zeroed) HADAL_CUDA(cudaMemsetAsync(memory, 0, size, stream));
+  if (recording_) HADAL_CUDA(cudaStreamSynchronize(stream));
   return memory;
 }
 
@@ -212,32 +248,40 @@ void* CudaContext::allocate_step(size_t bytes) {
     if (block_ + 1 == blocks_.size()) {
       // A longer step than any before. Half of what exists on top, so that few steps grow.
       size_t total = 0;
-      for (const Block& block : blocks_) total += block.bytes;
+      for (size_t i = fixed_blocks_; i < blocks_.size(); ++i) total += blocks_[i].bytes;
       const size_t fresh = std::max(size, align(total / 2));
       blocks_.push_back({take(kStep, fresh), fresh});
     }
     ++block_;
     used_ = 0;
   }
+  highest_block_ = std::max(highest_block_, block_);
   void* memory = static_cast<char*>(blocks_[block_].data) + used_;
   used_ += size;
   return memory;
 }
 
 void CudaContext::reset_step() {
-  block_ = 0;
+  join_aside();  // what a step that failed has left there still writes
+  block_ = highest_block_ = 0;
   used_ = 0;
-  if (blocks_.size() == 1) return;
+  if (blocks_.size() <= fixed_blocks_ + 1) return;
   ++epoch_;
   size_t total = 0;
-  for (const Block& block : blocks_) total += block.bytes;
   wait();  // kernels of the step may still read it
-  while (!blocks_.empty()) {
+  while (blocks_.size() > fixed_blocks_) {
     const Block last = blocks_.back();
     blocks_.pop_back();
     give_back(kStep, last);
+    total += last.bytes;
   }
   blocks_.push_back({take(kStep, total), total});
+}
+
+void CudaContext::fix_step_memory() {
+  reset_step();
+  HADAL_CHECK(blocks_.size() == 1);
+  fixed_blocks_ = 1;
 }
 
 void CudaContext::release_step(size_t mark) {
@@ -246,7 +290,7 @@ void CudaContext::release_step(size_t mark) {
   used_ = mark & ((size_t{1} << kMarkShift) - 1);
 }
 
-const void* CudaContext::place_weight(const void* host, size_t bytes) {
+void* CudaContext::weight_memory(size_t bytes) {
   const size_t size = align(std::max<size_t>(bytes, 1));
   if (slabs_.empty() || slab_used_ + size > slabs_.back().bytes) {
     const size_t last = slabs_.empty() ? 0 : slabs_.back().bytes;
@@ -256,8 +300,20 @@ const void* CudaContext::place_weight(const void* host, size_t bytes) {
   }
   void* device = static_cast<char*>(slabs_.back().data) + slab_used_;
   slab_used_ += size;
+  return device;
+}
+
+const void* CudaContext::place_weight(const void* host, size_t bytes) {
+  void* device = weight_memory(bytes);
   copy_to_device(device, host, bytes);
   return device;
+}
+
+void* CudaContext::allocate_host(size_t bytes) {
+  void* memory = nullptr;
+  HADAL_CUDA(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault));
+  owned_host_.push_back(memory);
+  return memory;
 }
 
 bool CudaContext::is_placed(const void* device) const {

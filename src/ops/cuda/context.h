@@ -21,6 +21,8 @@ struct ContextOptions {
   size_t memory_budget = 0;              // bytes this context may allocate; 0 = what is free now less 1 GiB
   size_t step_bytes = size_t{64} << 20;  // step memory to begin with; it grows to what a step needs
   bool graphs = true;                    // steps that repeat are replayed as CUDA graphs
+  TablePlace tables = TablePlace::automatic;
+  bool portable = false;  // kernels without Hopper's own instructions, as on other cards; other bits, and slow
 };
 
 class CudaContext final : public Context {
@@ -36,13 +38,17 @@ class CudaContext final : public Context {
   const DeviceInfo& device() const { return device_; }
   cudaStream_t stream() const { return stream_; }  // inside a Branch, the side stream
   int multiprocessors() const { return device_.multiprocessors; }
+  // Whether every operator takes its kernel for any card of compute capability 8.0 or newer, and weights are not packed.
+  bool portable() const { return portable_; }
   void wait() override;  // throws what a kernel did wrong
-  std::string device_name() const override { return device_.name; }
+  std::string device_name() const override { return device_.name + (portable_ ? ", portable kernels" : ""); }
   std::unique_ptr<TimeMarks> time_marks() override;
   bool can_record() const override { return graphs_; }
   std::unique_ptr<Recording> record(const std::function<void()>& work, std::unique_ptr<Recording> old) override;
   void replay(Recording& recording) override;
   uint64_t step_memory_epoch() const override { return epoch_; }
+  void fix_step_memory() override;
+  bool in_fixed_step_memory() const override { return highest_block_ < fixed_blocks_; }
 
   DType activation_type() const override { return DType::bf16; }
   void* allocate_step(size_t bytes) override;
@@ -51,6 +57,9 @@ class CudaContext final : public Context {
   size_t mark_step() override { return (block_ << kMarkShift) | used_; }
   void release_step(size_t mark) override;
   const void* place_weight(const void* host, size_t bytes) override;
+  TablePlace table_place() const override { return tables_; }
+  void aside(const std::function<void()>& work) override;
+  void join_aside() override;
   void* allocate_cache(size_t bytes) override { return allocate("caches", bytes, true); }
   const void* upload(const void* host, size_t bytes) override;
   void download(void* host, const void* device, size_t bytes) override;
@@ -60,13 +69,18 @@ class CudaContext final : public Context {
 
   // Device memory for the life of the context, booked under `purpose` ("weights", "caches", ...).
   void* allocate(const std::string& purpose, size_t bytes, bool zeroed = false);
+  // Device memory for a weight whose bytes are made there; is_placed() holds for it.
+  void* weight_memory(size_t bytes);
+  // Pinned host memory that kernels read over the bus, for the life of the context.
+  void* allocate_host(size_t bytes);
   // Device memory for what one launch leaves for the next, for the life of the context: one piece for each name, zeroed.
   void* lasting(const std::string& name, size_t bytes);
   // Device arrays made from something that does not change while the context lives: made once for each address `of`.
   const void* constant(const void* of, const std::function<const void*()>& make);
-  // Whether place_weight gave out this address: then what lies there stays as it is.
+  // Whether place_weight or weight_memory gave out this address: then what lies there stays as it is.
   bool is_placed(const void* device) const;
   size_t allocated() const { return allocated_; }
+  size_t memory_in_use() const;  // of the device, by everybody
   size_t memory_budget() const { return budget_; }
   const std::map<std::string, size_t>& allocated_by_purpose() const { return by_purpose_; }
 
@@ -87,21 +101,26 @@ class CudaContext final : public Context {
   void give_back(const std::string& purpose, Block block);
 
   DeviceInfo device_;
-  cudaStream_t stream_ = nullptr, side_stream_ = nullptr;
-  cudaEvent_t forked_ = nullptr, joined_ = nullptr;
+  cudaStream_t stream_ = nullptr, side_stream_ = nullptr, aside_stream_ = nullptr;
+  cudaEvent_t forked_ = nullptr, joined_ = nullptr, aside_done_ = nullptr;
   bool branched_ = false;
+  bool aside_ = false;  // something is there and not joined
+  bool portable_ = false;
+  TablePlace tables_;
   size_t budget_ = 0;
   size_t allocated_ = 0;
   std::map<std::string, size_t> by_purpose_;
-  std::vector<void*> owned_;
+  std::vector<void*> owned_, owned_host_;
 
   std::vector<Block> slabs_;  // of weights; the last is being filled
   size_t slab_used_ = 0;
 
-  std::vector<Block> blocks_;  // step memory; more than one only until the next reset
+  std::vector<Block> blocks_;  // step memory; more than one behind the fixed ones only until the next reset
   size_t block_ = 0;           // index into blocks_
   size_t used_ = 0;            // bytes of blocks_[block_] given out
-  uint64_t epoch_ = 0;         // how often blocks_[0] has moved
+  size_t fixed_blocks_ = 0;    // the first of them, which stay; 0 or 1
+  size_t highest_block_ = 0;   // that the running step has used
+  uint64_t epoch_ = 0;         // how often a block behind the fixed ones has moved
   bool graphs_ = false;
   bool recording_ = false;
   std::unordered_map<const void*, const void*> constants_;

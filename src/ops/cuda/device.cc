@@ -68,5 +68,15 @@ DeviceInfo device_info(int ordinal) {
   return info;
 }
 
+void check_capability(const DeviceInfo& d) {
+  if (d.sm_major >= 8) return;
+  fail(ErrorKind::unsupported,
+       "device {} ({}) has compute capability {}.{}; needed is 8.0 or newer (fast: 9.0, as H100 and H200 have); use "
+       "--device cpu",
+       d.ordinal, d.name, d.sm_major, d.sm_minor);
+}
+
+bool is_hopper(const DeviceInfo& d) { return d.sm_major == 9 && d.sm_minor == 0; }
+
 }  // namespace hadal::cuda
 #endif

@@ -28,4 +28,8 @@ std::string unavailable_reason();
 int device_count();                   // 0 without driver or GPU
 DeviceInfo device_info(int ordinal);  // throws when there is no such device
 
+// Throws unsupported, with what the card has and what is needed, when not even the portable kernels run there.
+void check_capability(const DeviceInfo& device);
+bool is_hopper(const DeviceInfo& device);  // compute capability 9.0: H100, H200
+
 }  // namespace hadal::cuda

@@ -9,9 +9,13 @@ namespace hadal::cuda {
 
 // Two codes, the first in the low byte. Of finite values what to_e4m3 gives, saturated at 448.
 __device__ __forceinline__ uint32_t e4m3_pair(float first, float second) {
+#if __CUDA_ARCH__ >= 890
   uint16_t codes;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(second), "f"(first));
   return codes;
+#else
+  return to_e4m3(first) | static_cast<uint32_t>(to_e4m3(second)) << 8;
+#endif
 }
 
 // A power of two's reciprocal: multiplying by it is the division by the scale of Q4, which is at least 2^-22.

@@ -152,10 +152,18 @@ __device__ __forceinline__ bool named_barrier_any(int id, int threads, bool valu
   return any != 0;
 }
 
-// Programmatic launches: what follows sees everything that the kernel in front wrote; and the kernel behind may start, as
+// Programmatic launches (launch.h); nothing on other cards, where no kernel starts early. What follows sees everything that the kernel in front wrote; and the kernel behind may start, as
 // far as its own wait.
-__device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-__device__ __forceinline__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 __device__ __forceinline__ int load_acquire(const int* p) {
   int v;
@@ -192,7 +200,11 @@ __device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, u
 // ---- packed 16-bit arithmetic ----------------------------------------------------------------------------------
 __device__ __forceinline__ uint32_t multiply_bf16x2(uint32_t a, uint32_t b) {
   uint32_t r;
+#if __CUDA_ARCH__ >= 900
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+#else  // -0 changes no product
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u));
+#endif
   return r;
 }
 // low | high << 16, each rounded to nearest even.

@@ -7,9 +7,13 @@
 
 namespace hadal::cuda {
 
+// Whether kernels of this thread's current context wait for the one in front themselves, as those built for Hopper do.
+// CudaContext::of sets it; kernels in their portable form do not wait.
+inline thread_local bool launches_early = true;
+
 struct LaunchShape {
   dim3 grid, block;
-  size_t shared = 0;
+  size_t shared = 0;  // dynamic; the kernel's limit is raised where that is needed
   cudaStream_t stream = nullptr;
   bool cooperative = false;  // all CTAs are resident together: they wait for each other
   // May start before the kernel in front has ended: before its wait_for_previous() it writes nothing, and reads weights and
@@ -26,7 +30,7 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
     attributes[count].id = cudaLaunchAttributeCooperative;
     attributes[count++].val.cooperative = 1;
   }
-  if (shape.early) {
+  if (shape.early && launches_early) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }
@@ -34,6 +38,11 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
     attributes[count].id = cudaLaunchAttributeClusterDimension;
     attributes[count++].val.clusterDim = {shape.cluster, 1, 1};
   }
+  constexpr size_t kWithoutAsking = 48 << 10;
+  if (shape.shared > kWithoutAsking)
+    check_cuda(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared)), name,
+        __FILE__, __LINE__);
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;

@@ -16,6 +16,18 @@ inline int64_t tile_count(int rows, int groups, int group_n) {
   return int64_t{(rows + bm - 1) / bm} * groups * ((group_n + 127) / 128);
 }
 
+// Wide tiles where the card has the shared memory for them, which only Hopper's is sure to have.
+template <WeightFormat F, int BM>
+bool tile_fits(const LinearProblem& p) {
+  static const int most = [] {
+    int device = 0, bytes = 0;
+    HADAL_CUDA(cudaGetDevice(&device));
+    HADAL_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    return bytes;
+  }();
+  return LinearTile<F, BM>::shared_bytes(p.k) <= static_cast<size_t>(most);
+}
+
 template <WeightFormat F, int BM>
 void launch_tile(const LinearProblem& p, cudaStream_t stream) {
   using T = LinearTile<F, BM>;
@@ -39,11 +51,10 @@ void launch_format(const LinearProblem& p, cudaStream_t stream) {
            p);
     return;
   }
-  switch (tile_rows(p.rows)) {
-    case 32: return launch_tile<F, 32>(p, stream);
-    case 64: return launch_tile<F, 64>(p, stream);
-    default: return launch_tile<F, 128>(p, stream);
-  }
+  const int rows = tile_rows(p.rows);
+  if (rows == 128 && tile_fits<F, 128>(p)) return launch_tile<F, 128>(p, stream);
+  if (rows >= 64 && tile_fits<F, 64>(p)) return launch_tile<F, 64>(p, stream);
+  launch_tile<F, 32>(p, stream);
 }
 
 void launch_linear_bf16(const LinearProblem& problem, cudaStream_t stream);

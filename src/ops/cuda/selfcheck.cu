@@ -283,7 +283,7 @@ std::vector<std::string> check_row_invariance(CudaContext& context) {
       a.w = {format, shape.n, shape.k, context.upload(data), context.upload(scale)};
       a.y_f32 = scratch.get<float>(static_cast<size_t>(kMost) * shape.n);
       a.y_stride = shape.n;
-      if (can_pack(a.w)) check_packed(context, a, kMost, failures);
+      if (can_pack(a.w) && !context.portable()) check_packed(context, a, kMost, failures);
       std::vector<float> first;
       for (const int rows : {kMost, 1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129}) {
         a.rows = rows;

@@ -11,6 +11,7 @@ struct EngramTable {
   const uint8_t* scales = nullptr;  // [table rows, dim / 32]
   int64_t table_rows = 0;
   int dim = 0;
+  bool on_host = false;  // in host memory, which the device reads over the bus: asked for early (Context::aside)
 };
 
 // out[r] = concatenation of the dequantised rows index[r, 0..columns).

@@ -9,7 +9,8 @@ void head(Context& context, const HeadArgs& args) {
   CudaContext& cuda = CudaContext::of(context);
   HADAL_CUDA_CHECK(args.logits.type == DType::f32 && args.logits.cols == args.head.n && args.x.cols == args.head.k);
   if (args.rows == 0) return;
-  if (stream_takes(args.head)) return stream_product(cuda, args.head, args.x.bf16(), args.rows, args.logits.f32());
+  if (!cuda.portable() && stream_takes(args.head))
+    return stream_product(cuda, args.head, args.x.bf16(), args.rows, args.logits.f32());
   LinearArgs linear_head = linear_args(args.x, args.head, args.logits);
   linear_head.rows = args.rows;
   linear(cuda, linear_head);

@@ -45,7 +45,7 @@ void hyper_connection(Context& context, const HyperConnectionArgs& args) {
   HADAL_CUDA_CHECK((args.norm == nullptr && !args.collapsed) || args.in.pre);
   HADAL_CUDA_CHECK(args.mix == nullptr || (args.out.pre && args.out.post && args.out.comb));
   HADAL_CUDA_CHECK(args.norm == nullptr || args.x);
-  (streams_take(cuda, args) ? hyper_connection_streams : hyper_connection_general)(cuda, args);
+  (!cuda.portable() && streams_take(cuda, args) ? hyper_connection_streams : hyper_connection_general)(cuda, args);
 }
 
 void tap(Context& context, const TapArgs& args) {

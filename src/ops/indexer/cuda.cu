@@ -84,7 +84,7 @@ void indexer(Context& context, const IndexerArgs& args) {
   s.heads = args.heads;
   s.index_dim = args.index_dim;
   s.official = cuda.numerics() == Numerics::official;
-  const bool int8 = takes_int8_scores(args);
+  const bool int8 = !cuda.portable() && takes_int8_scores(args);
   // Which of the two kernels scores does not change the scores.
   const bool wide = int8 && args.use != CandidateUse::filter && rows >= 8 * args.segments->count;
   float* trace = args.query_trace ? args.query_trace.f32() : nullptr;

@@ -44,7 +44,7 @@ void router(Context& context, const RouterArgs& args) {
                             args.ids.i32(),
                             args.weights.f32(),
                             args.scores ? args.scores.f32() : nullptr};
-  if (args.gate.format == WeightFormat::bf16 && router_takes(experts, args.gate.k)) {
+  if (!cuda.portable() && args.gate.format == WeightFormat::bf16 && router_takes(experts, args.gate.k)) {
     const RouterLogits p{args.x.bf16(), static_cast<const uint16_t*>(args.gate.data), args.gate.k, select};
     return few_takes(cuda, select) ? route_few(cuda, p) : route_many(cuda, p);
   }

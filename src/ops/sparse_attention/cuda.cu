@@ -23,7 +23,7 @@ void sparse_attention(Context& base, const SparseAttentionArgs& args) {
   // Draft rows see every row of their segment besides the ring.
   const int window_keys = args.ring.window + (args.bidirectional ? args.in->rows : 0);
   const int most_keys = window_keys + (problem.has_entries ? static_cast<int>(args.selection->rows.cols) : 0);
-  if (matrix_attention_takes(problem, most_keys)) {
+  if (!context.portable() && matrix_attention_takes(problem, most_keys)) {
     const int multiprocessors = context.multiprocessors();
     const AttentionKernel kernel = attention_kernel_for(problem, most_keys, multiprocessors);
     Scratch scratch(context);
