@@ -11,9 +11,9 @@ namespace {
 
 std::vector<float> some_logits(size_t n, unsigned seed, float scale) {
   std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, scale);
+  std::normal_distribution<float> normal;  // not of `scale`, which may be 0
   std::vector<float> logits(n);
-  for (float& v : logits) v = normal(random);
+  for (float& v : logits) v = scale * normal(random);
   return logits;
 }
 

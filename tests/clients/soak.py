@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 
-KEYS = "alice\nbob\ncarol requests=20\ndave requests=0 tokens=600\n"
+KEYS = "alice\nbob\ncarol requests=2\ndave requests=0 tokens=60\n"  # so little that it runs out on a slow machine too
 # The flags make everything small: 6 at once, steps of 64 tokens, a cache for about four long prompts.
 FLAGS = ["--threads", "1", "--max-num-seqs", "6", "--max-waiting", "10", "--max-num-batched-tokens", "64", "--cache-tokens", "3000",
          "--prefix-cache-mib", "6", "--prefix-cache-disk-size", "4M", "--speculate", "2", "--max-body-mb", "1", "--http-threads", "2",
