@@ -37,18 +37,6 @@ int parse_rank(const std::string& name) {
   return ranks;
 }
 
-// A file, or the name of one in configs/ beside the binary, in its installation or in the source tree.
-fs::path find_config(const std::string& name) {
-  std::error_code ignored;
-  if (fs::is_regular_file(name, ignored)) return name;
-  const fs::path binary = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  const fs::path file = "configs/" + name + ".json";
-  for (const fs::path& base : {fs::path("."), binary, binary / "../share/hadal", binary / "../.."})
-    if (fs::exists(base / file, ignored)) return base / file;
-  fail(ErrorKind::invalid_argument, "there is no configuration '{}': no such file, and no {} here or beside the binary",
-       name, file.string());
-}
-
 // The picks of `rows` rows among `experts`, ascending in a row.
 std::vector<int32_t> draw_experts(const std::string& routing, int rows, int topk, int experts, uint64_t seed) {
   uint64_t drawn = 0;
@@ -111,6 +99,7 @@ void StepBenchOptions::add_to(CLI::App& command) {
       ->capture_default_str();
   add_isa_option(command, isa);
   add_gpu_options(command, cuda_graphs, engram_device);
+  add_tuning_option(command);
   command.add_option("--seed", seed, "Seed of weights, cached rows, tokens and routing")->capture_default_str();
   command.add_option("--steps", steps, "Timed steps")->check(CLI::Range(1, 100000))->capture_default_str();
   command.add_option("--warm-up", warm_up, "Steps before")->check(CLI::Range(0, 100000))->capture_default_str();

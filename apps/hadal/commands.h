@@ -22,6 +22,7 @@ void add_run(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_tokenize(CLI::App& app);
+void add_tune(CLI::App& app);
 void add_verify(CLI::App& app);
 
 }  // namespace hadal

@@ -64,6 +64,7 @@ int run(int argc, char** argv) {
   add_verify(app);
   add_synth(app);
   add_tokenize(app);
+  add_tune(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) { std::fputs(app.help().c_str(), stdout); } catch (const CLI::CallForAllHelp&) {

@@ -11,6 +11,7 @@
 #include "base/npy.h"
 #include "engine/open_checkpoint.h"
 #include "ops/cpu/context.h"
+#include "ops/tuning.h"
 
 namespace hadal {
 
@@ -37,6 +38,7 @@ void ModelOptions::add_to(CLI::App& command, bool required) {
   command.add_flag("--reload", reload,
                    "Read the checkpoint from the disk again, into huge pages: after a download, for a faster CPU");
   add_gpu_options(command, cuda_graphs, engram_device);
+  add_tuning_option(command);
 }
 
 void ModelOptions::give(EngineOptions& engine) const {
@@ -90,6 +92,16 @@ GpuOptions gpu_options(const std::string& cuda_graphs, const std::string& engram
   return {cuda_graphs == "on", parse_table_place(engram_device)};
 }
 
+void add_tuning_option(CLI::App& command) {
+  command
+      .add_option_function<std::string>(
+          "--tuning", [](const std::string& where) { use_tuning(where); },
+          "With --device cuda, tiles of the matrix kernels from a file of hadal tune, from the one for the card that "
+          "lies "
+          "beside the binary (auto), or off; the tokens are the same")
+      ->default_str("auto");
+}
+
 void PrefillOptions::add_to(CLI::App& command) {
   command
       .add_option("--prefill", mode,
@@ -127,6 +139,17 @@ fs::path find_model(const std::string& path) {
        "no MODEL was given and the embedded model is not beside the binary ({}) or under share/hadal/models; give a "
        "folder",
        binary.string());
+}
+
+fs::path find_config(const std::string& name) {
+  std::error_code ignored;
+  if (fs::is_regular_file(name, ignored)) return name;
+  const fs::path binary = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  const fs::path file = "configs/" + name + ".json";
+  for (const fs::path& base : {fs::path("."), binary, binary / "../share/hadal", binary / "../.."})
+    if (fs::exists(base / file, ignored)) return base / file;
+  fail(ErrorKind::invalid_argument, "there is no configuration '{}': no such file, and no {} here or beside the binary",
+       name, file.string());
 }
 
 LoadedModel::LoadedModel(const ModelOptions& options)

@@ -43,6 +43,8 @@ struct PrefixCacheDiskOptions {
 // --cuda-graphs and --engram-device.
 void add_gpu_options(CLI::App& command, std::string& cuda_graphs, std::string& engram_device);
 GpuOptions gpu_options(const std::string& cuda_graphs, const std::string& engram_device);
+// Where the tiles of the matrix kernels come from (ops/tuning.h).
+void add_tuning_option(CLI::App& command);
 
 struct PrefillOptions {
   std::string mode = "exact";
@@ -71,6 +73,9 @@ struct LoadedModel {
 
 // The folder of a model: the path as given, else the embedded model beside the binary or under share/hadal.
 std::filesystem::path find_model(const std::string& path);
+
+// A configuration: a file, or the name of one in configs/ beside the binary, in its installation or in the source tree.
+std::filesystem::path find_config(const std::string& name);
 
 // Token ids from a comma- or space-separated list, or from a file of such (or a one-dimensional int32 .npy).
 std::vector<int32_t> parse_ids(const std::string& text, const std::string& what);

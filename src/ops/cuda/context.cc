@@ -66,6 +66,7 @@ CudaContext::CudaContext(const ContextOptions& options)
   device_ = device_info(options.device);
   check_capability(device_);
   portable_ = options.portable || !is_hopper(device_);
+  tuning_ = load_tuning(device_.name);
   HADAL_CUDA(cudaSetDevice(device_.ordinal));
   constexpr size_t kReserve = size_t{1} << 30;  // for the CUDA libraries and other users of the card
   budget_ = options.memory_budget != 0 ? options.memory_budget

@@ -12,6 +12,7 @@
 
 #include "ops/context.h"
 #include "ops/cuda/device.h"
+#include "ops/tuning.h"
 
 namespace hadal::cuda {
 
@@ -40,6 +41,9 @@ class CudaContext final : public Context {
   int multiprocessors() const { return device_.multiprocessors; }
   // Whether every operator takes its kernel for any card of compute capability 8.0 or newer, and weights are not packed.
   bool portable() const { return portable_; }
+  // What was measured on this card; only `hadal tune` changes it.
+  Tuning& tuning() { return tuning_; }
+  const Tuning& tuning() const { return tuning_; }
   void wait() override;  // throws what a kernel did wrong
   std::string device_name() const override { return device_.name + (portable_ ? ", portable kernels" : ""); }
   std::unique_ptr<TimeMarks> time_marks() override;
@@ -101,6 +105,7 @@ class CudaContext final : public Context {
   void give_back(const std::string& purpose, Block block);
 
   DeviceInfo device_;
+  Tuning tuning_;
   cudaStream_t stream_ = nullptr, side_stream_ = nullptr, aside_stream_ = nullptr;
   cudaEvent_t forked_ = nullptr, joined_ = nullptr, aside_done_ = nullptr;
   bool branched_ = false;

@@ -84,6 +84,16 @@ int lane_values(WeightFormat format) {
   return format == WeightFormat::bf16 ? 8 : format == WeightFormat::fp8_block32 ? 16 : 32;
 }
 
+// The tile that was measured for this shape, of tile_names; -1 when none was, or none of that name is here any more.
+int tuned_tile(const CudaContext& context, const Weight& w, int rows, bool fp8, bool rounded) {
+  if (rows <= kMostNarrowRows || context.tuning().choices().empty()) return -1;
+  const Tuning::Choice* choice = context.tuning().find({tuned_kernel(fp8, rounded), w.n, w.k, rows});
+  if (choice == nullptr) return -1;
+  const std::vector<std::string> names = tile_names(fp8, rounded);
+  const auto at = std::find(names.begin(), names.end(), choice->name);
+  return at == names.end() ? -1 : static_cast<int>(at - names.begin());
+}
+
 void run_fp8(CudaContext& context, const LinearArgs& a) {
   const Weight& w = a.w;
   Scratch scratch(context);
@@ -107,8 +117,10 @@ void run_fp8(CudaContext& context, const LinearArgs& a) {
   locate_packed_fp8(w, p);
   p.y = a.y;
   p.y_stride = a.y_stride;
+  const bool rounded = a.y_fp8 && quantises_results(p);
+  p.tile = tuned_tile(context, w, a.rows, true, rounded);
   if (!a.y_fp8) return fp8_linear(p, context.multiprocessors(), context.stream());
-  if (quantises_results(p)) {
+  if (rounded) {
     p.quantised = a.y_fp8;
     return fp8_linear(p, context.multiprocessors(), context.stream());
   }
@@ -119,6 +131,17 @@ void run_fp8(CudaContext& context, const LinearArgs& a) {
 }
 
 }  // namespace
+
+const char* tuned_kernel(bool fp8, bool rounded) { return fp8 ? rounded ? "fp8_rounded" : "fp8" : "bf16"; }
+
+std::vector<std::string> tile_names(bool fp8, bool rounded) {
+  std::vector<std::string> names;
+  if (fp8)
+    for (const char* name : fp8_wide_tiles(rounded)) names.emplace_back(name);
+  else
+    for (const int width : packed_widths()) names.push_back(std::to_string(width));
+  return names;
+}
 
 bool wants_fp8(const CudaContext& context, int rows, const Weight& w, int groups) {
   return reads_fp8(context, w, groups) && !rounds_rows(rows, w);
@@ -181,6 +204,8 @@ void linear(CudaContext& context, const LinearArgs& a) {
     HADAL_CUDA_CHECK(a.y != nullptr && a.y_stride % 8 == 0);
     PackedProblem q{p.x, p.x_stride, p.x_row, a.rows, w.k, w.n, w.n / a.groups, nullptr, nullptr, a.y, a.y_stride};
     locate_packed(w, q);
+    if (const int tile = tuned_tile(context, w, a.rows, false, false); tile >= 0)
+      q.width = packed_widths()[static_cast<size_t>(tile)];
     return packed_linear(q, context.multiprocessors(), context.stream());
   }
   p.w = static_cast<const uint8_t*>(w.data);

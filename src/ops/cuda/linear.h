@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "ops/cuda/context.h"
 #include "ops/cuda/fp8_rows.h"
@@ -39,6 +41,11 @@ void linear(CudaContext& context, const LinearArgs& args);
 bool reads_fp8(const CudaContext& context, const Weight& w, int groups = 1);
 // And whether Q4 of its input is better made before: for few rows the kernel does it.
 bool wants_fp8(const CudaContext& context, int rows, const Weight& w, int groups = 1);
+
+// What `hadal tune` chooses among, for more rows than kMostNarrowRows: the kernel's name in its file, and its tiles.
+inline constexpr int kMostNarrowRows = 128;
+const char* tuned_kernel(bool fp8, bool rounded);
+std::vector<std::string> tile_names(bool fp8, bool rounded);
 
 // bf16 activations x [rows, k] into a new bf16 tensor or a given one.
 LinearArgs linear_args(const Tensor& x, const Weight& w, const Tensor& y);
