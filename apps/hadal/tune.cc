@@ -51,7 +51,7 @@ void measure(const Arguments& a, Numerics numerics, const V41Config& config, Tun
   const bool fp8 = numerics == Numerics::fp8;
   for (const auto& [name, linear] : linears_of(config, fp8)) {
     if (linear.k == 0) continue;
-    const std::unique_ptr<Context> base = make_context(Backend::cuda, numerics, 0, false);
+    const std::unique_ptr<Context> base = make_context(Backend::cuda, numerics, 0, GpuOptions{.graphs = false});
     cuda::CudaContext& context = cuda::CudaContext::of(*base);
     tuning.card = context.device().name;
     for (const int rows : a.rows) {
