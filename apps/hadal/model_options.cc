@@ -30,7 +30,7 @@ void ModelOptions::add_to(CLI::App& command, bool required) {
   command
       .add_option("--numerics", numerics,
                   "bf16, fp32 (no bf16 rounding: to compare with oracles), official (FP8 inputs as published), or "
-                  "fp8 (FP8 inputs in groups of 128: the fastest on a GPU)")
+                  "fp8 (FP8 inputs, a scale for 128 channels or a row: the fastest on a GPU)")
       ->capture_default_str();
   command.add_option("--threads", threads, "CPU threads; 0 = all that the process may use")
       ->check(CLI::Range(0, 4096))

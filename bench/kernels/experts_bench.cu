@@ -1,7 +1,7 @@
 // Experts on one GPU at the release's shapes: 96 local experts of 384 (one of four ranks), 5120 -> 2304 -> 5120, top 6.
 // First checks: sampled rows against float64 from the published bytes (FP8 rows: from the rounded rows, and their rounding
 // itself), equal bits when run twice, equal bits for a row in a small and in a large batch. Then times.
-//     experts_bench [check|time|all] [bf16|fp8|both]
+//     experts_bench [check|time|prefill|decode|all] [bf16|fp8|both]      (time: prefill and decode)
 #include <memory>
 #include <numeric>
 #include <string>
@@ -120,16 +120,16 @@ struct Rows {
       : fp8(fp8_rows),
         width(channels),
         data(fp8_codes(plan, channels) * (fp8 ? 1 : 2)),
-        scale(fp8 ? fp8_scales(plan, channels) : 1) {}
+        scale(fp8 ? plan.row_capacity : 1) {}
   void poison() { data.poison(), scale.poison(); }
   std::vector<double> values(const TokenTile& where, int row) const {
     std::vector<double> v(width);
     if (fp8) {
       const Fp8Tile tile{where.row0, where.n, width / 128};
+      const double s = scale.host(row, 1)[0];
       row -= where.row0;
       for (int g = 0; g < width / 128; ++g) {
         const auto codes = data.host(tile.code(g, row), 128);
-        const double s = scale.host(tile.scale(g, row), 1)[0];
         for (int k = 0; k < 128; ++k) {
           const int i = k % 8, byte = k / 8 % 4 * 32 + i / 4 * 16 + k / 32 * 4 + i % 4;
           v[g * 128 + k] = s * cuda::from_e4m3(codes[(byte / 16 ^ row % 8) * 16 + byte % 16]);
@@ -161,7 +161,8 @@ struct Step {
         block(row_plan_bytes(rows, topk, layer.experts, layer.experts, layer.fp8)),
         plan(row_plan(block.get(), rows, topk, layer.experts, layer.experts, layer.fp8)),
         x8(layer.fp8 ? plan : RowPlan{}, kD, true),
-        activated(plan, kWidth, layer.fp8),
+        activated(plan, kWidth, false),
+        activated8(layer.fp8 ? plan : RowPlan{}, kWidth, true),
         out(static_cast<size_t>(plan.row_capacity) * kD) {
     fill_bf16(x.get(), static_cast<size_t>(rows) * kD, seed, 1.0f);
     std::vector<float> w(choices);
@@ -177,8 +178,9 @@ struct Step {
       args.x = x8.data.get();
       args.x_scale = x8.scale.get();
     }
-    args.activated = activated.data.get();
-    args.activated_scale = activated.scale.get();
+    args.activated = reinterpret_cast<uint16_t*>(activated.data.get());
+    args.activated_codes = activated8.data.get();
+    args.activated_scale = activated8.scale.get();
     args.out = out.get();
     args.d = kD;
     args.width = kWidth;
@@ -193,7 +195,7 @@ struct Step {
   void feed_forward(cudaStream_t s) const { grouped_feed_forward(args, 132, s); }
   void combine(cudaStream_t s) const { combine_rows(plan.pair_row, out.get(), nullptr, y.get(), rows, topk, kD, s); }
   void all(cudaStream_t s) { group(s), feed_forward(s), combine(s); }
-  void poison() { activated.poison(), out.poison(), y.poison(), x8.poison(); }
+  void poison() { activated.poison(), activated8.poison(), out.poison(), y.poison(), x8.poison(); }
 
   int rows, topk, choices;
   DeviceArray<uint16_t> x;
@@ -203,7 +205,7 @@ struct Step {
   DeviceArray<uint16_t> y;
   DeviceArray<uint8_t> block;
   RowPlan plan;
-  Rows x8, activated;
+  Rows x8, activated, activated8;
   DeviceArray<uint16_t> out;
   GroupedArgs args;
 };
@@ -211,22 +213,18 @@ struct Step {
 double silu(double x) { return x / (1 + std::exp(-x)); }
 double round_bf16_host(double x) { return bf16_value(__bfloat16_as_ushort(__float2bfloat16(static_cast<float>(x)))); }
 
-// Q4 (docs/numerics.md), written plainly.
-std::vector<double> round_fp8(const std::vector<double>& x) {
-  std::vector<double> y(x.size());
-  for (size_t g = 0; g < x.size(); g += 128) {
-    double largest = 0;
-    for (size_t c = g; c < g + 128; ++c) largest = std::max(largest, std::fabs(x[c]));
-    const uint8_t scale = cuda::q1_scale(static_cast<float>(largest));
-    for (size_t c = g; c < g + 128; ++c)
-      y[c] = static_cast<double>(cuda::from_e4m3(cuda::q1_code(static_cast<float>(x[c]), scale))) *
-             cuda::from_ue8m0(scale);
-  }
-  return y;
+// Q5 (docs/numerics.md), written plainly.
+std::vector<double> round_fp8(std::vector<double> x) {
+  double largest = 0;
+  for (const double v : x) largest = std::max(largest, std::fabs(v));
+  const uint8_t scale = cuda::q1_scale(static_cast<float>(largest));
+  for (double& v : x)
+    v = static_cast<double>(cuda::from_e4m3(cuda::q1_code(static_cast<float>(v), scale))) * cuda::from_ue8m0(scale);
+  return x;
 }
 
 // Sampled rows against float64. The second product is checked from the kernel's own activations, so that each error
-// stands alone. FP8: a value of `a` next to a rounding boundary may fall to either side, by up to 2^-4 of it.
+// stands alone.
 void check_rows(const char* name, const Layer& layer, Step& step) {
   step.poison();
   step.all(nullptr);
@@ -238,6 +236,9 @@ void check_rows(const char* name, const Layer& layer, Step& step) {
   DeviceArray<double> result(2 * kWidth + kD);
   std::vector<double> have1, want1, have2, want2;
   size_t rounded_differently = 0;
+  const auto compare_rounded = [&](const std::vector<double>& have, const std::vector<double>& want) {
+    for (size_t c = 0; c < want.size(); ++c) rounded_differently += !(have[c] == want[c]);
+  };
   for (int i = 0; i < 24; ++i) {
     const TokenTile tile = tiles[mix(i) % tile_count];
     const int row = tile.row0 + static_cast<int>(i < 8 ? (i % 2 ? tile.n - 1 : 0) : mix(i + 99) % tile.n);
@@ -252,24 +253,24 @@ void check_rows(const char* name, const Layer& layer, Step& step) {
     for (const uint16_t v : step.x.host(static_cast<size_t>(tokens[row]) * kD, kD)) x.push_back(bf16_value(v));
     if (layer.fp8) {
       x = round_fp8(x);
-      const auto have = step.x8.values(tile, row);
-      if (factors[row] != 0)  // rows that fill up a tile are not there
-        for (int c = 0; c < kD; ++c) rounded_differently += !(have[c] == x[c]);
+      if (factors[row] == 0) continue;  // rows that fill up a tile are not there
+      compare_rounded(step.x8.values(tile, row), x);
     }
     const auto activated = step.activated.values(tile, row);
+    std::vector<double> a_rounded = activated;
+    if (layer.fp8) {
+      a_rounded = round_fp8(activated);
+      compare_rounded(step.activated8.values(tile, row), a_rounded);
+    }
     product(w.w1, x, result.get());
     product(w.w3, x, result.get() + kWidth);
-    product(w.w2, activated, result.get() + 2 * kWidth);
+    product(w.w2, a_rounded, result.get() + 2 * kWidth);
     const std::vector<double> r = result.host();
     std::vector<double> a;
     for (int c = 0; c < kWidth; ++c) {
       const double gate = std::min<double>(round_bf16_host(r[c]), kLimit);
       const double up = std::clamp<double>(round_bf16_host(r[kWidth + c]), -kLimit, kLimit);
       a.push_back(factors[row] * silu(gate) * up);
-    }
-    if (layer.fp8) {
-      for (double& v : a) v = round_bf16_host(v);
-      a = round_fp8(a);
     }
     want1.insert(want1.end(), a.begin(), a.end());
     have1.insert(have1.end(), activated.begin(), activated.end());
@@ -284,7 +285,7 @@ void check_rows(const char* name, const Layer& layer, Step& step) {
   std::printf("check %s: gate/up error %.2e, down error %.2e (lean %.1e), tiles %d, first values %g %g | %g %g\n", name,
               error_norm(have1, want1), error_norm(have2, want2), mean / size, tile_count, have1[0], want1[0], have2[0],
               want2[0]);
-  if (layer.fp8) std::printf("check %s: %zu rounded inputs differ\n", name, rounded_differently);
+  if (layer.fp8) std::printf("check %s: %zu rounded values differ\n", name, rounded_differently);
   const auto first = step.y.host();
   step.poison();
   step.all(nullptr);
@@ -360,17 +361,19 @@ void time_decode(const Layer& layer, int rows) {
 void run(const std::string& what, bool fp8) {
   const Layer layer(kExperts, fp8);
   const auto uniform = route(4096, Routing::uniform, 1);
-  if (what != "time") {
+  if (what == "check" || what == "all") {
     Step step(layer, 4096, kTopK, uniform, 3);
     check_rows(fp8 ? "fp8" : "bf16", layer, step);
     check_batch(layer, step, uniform, 3);
   }
-  if (what == "check") return;
-  time_prefill(layer, "R=24576 256 each", route(4096, Routing::even, 1));
-  time_prefill(layer, "R=24576 uniform", uniform);
-  time_prefill(layer, "R=24576 skewed", route(4096, Routing::skewed, 1));
-  time_prefill_parts(layer, uniform);
-  for (const int rows : {1, 32, 128}) time_decode(layer, rows);
+  if (what != "check" && what != "decode") {
+    time_prefill(layer, "R=24576 256 each", route(4096, Routing::even, 1));
+    time_prefill(layer, "R=24576 uniform", uniform);
+    time_prefill(layer, "R=24576 skewed", route(4096, Routing::skewed, 1));
+    time_prefill_parts(layer, uniform);
+  }
+  if (what != "check" && what != "prefill")
+    for (const int rows : {1, 32, 128}) time_decode(layer, rows);
 }
 
 int run_all(const std::string& what, const std::string& numerics) {

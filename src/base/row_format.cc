@@ -14,7 +14,7 @@ float max_abs(const float* x, int n) {
   return a;
 }
 
-// Scale byte of Q1 and Q4. The floor 1e-4 and the multiplication by fp32(1/448) are the published code's.
+// Scale byte of Q1, Q4 and Q5. The floor 1e-4 and the multiplication by fp32(1/448) are the published code's.
 uint8_t fp8_scale(const float* x, int n) { return pow2ceil_ue8m0(std::max(max_abs(x, n), 1e-4f) * (1.0f / 448.0f)); }
 
 float clamp(float x, float limit) { return std::min(std::max(x, -limit), limit); }
@@ -82,21 +82,20 @@ void unpack_row(RowFormat format, const uint8_t* row, int dim, float* x) {
   }
 }
 
-namespace {
+float fp8_row_scale(const float* x, int dim) { return from_ue8m0(fp8_scale(x, dim)); }
 
-void round_fp8(float* x, int n) {
-  const float s = from_ue8m0(fp8_scale(x, n));
-  for (int i = 0; i < n; ++i) x[i] = round_e4m3(clamp(x[i] / s, 448.0f)) * s;
+void round_fp8(float* x, int n, float scale) {
+  for (int i = 0; i < n; ++i) x[i] = round_e4m3(clamp(x[i] / scale, 448.0f)) * scale;
 }
 
-}  // namespace
+void round_fp8_row(float* x, int dim) { round_fp8(x, dim, fp8_row_scale(x, dim)); }
 
 void round_fp8_32(float* x, int dim) {
-  for (int b = 0; b < dim / 32; ++b) round_fp8(x + 32 * b, 32);
+  for (int b = 0; b < dim / 32; ++b) round_fp8_row(x + 32 * b, 32);
 }
 
 void round_fp8_128(float* x, int dim) {
-  for (int i = 0; i < dim; i += 128) round_fp8(x + i, std::min(128, dim - i));
+  for (int i = 0; i < dim; i += 128) round_fp8_row(x + i, std::min(128, dim - i));
 }
 
 }  // namespace hadal

@@ -218,5 +218,35 @@ TEST(RowFormat, Q4HasOneScaleFor128Channels) {
   EXPECT_EQ(again, rounded);
 }
 
+// Q5 by its definition: small values of the row meet the grid's end at 2^-9 of the scale.
+TEST(RowFormat, Q5HasOneScaleForTheRow) {
+  constexpr int kDim = 2 * 128 + 40;
+  std::vector<float> x(kDim);
+  for (int i = 0; i < kDim; ++i)
+    x[i] = static_cast<float>((i * 37 % 101 - 50) * (i < 128 ? 0.01 : i < 256 ? 30 : 1e-4));
+  x[131] = -0.0f;
+  double scale = 0x1p-40;
+  while (scale * 448 < 1500) scale *= 2;  // 50 * 30
+  std::vector<float> rounded = x;
+  round_fp8_row(rounded.data(), kDim);
+  int zeros = 0, subnormal = 0;
+  for (int i = 0; i < kDim; ++i) {
+    EXPECT_EQ(rounded[i], round_e4m3(static_cast<float>(x[i] / scale)) * scale) << i;
+    EXPECT_EQ(rounded[i], round_bf16(rounded[i])) << i;
+    zeros += x[i] != 0 && rounded[i] == 0;
+    subnormal += rounded[i] != 0 && std::fabs(rounded[i]) < 0x1p-6 * scale;
+  }
+  EXPECT_GT(zeros, 0);
+  EXPECT_GT(subnormal, 0);
+  EXPECT_TRUE(std::signbit(rounded[131]));
+  std::vector<float> parts = x;
+  ASSERT_EQ(fp8_row_scale(x.data(), kDim), static_cast<float>(scale));
+  round_fp8(parts.data(), 100, static_cast<float>(scale));
+  round_fp8(parts.data() + 100, kDim - 100, static_cast<float>(scale));
+  EXPECT_EQ(parts, rounded);
+  round_fp8_row(rounded.data(), kDim);
+  EXPECT_EQ(parts, rounded);
+}
+
 }  // namespace
 }  // namespace hadal

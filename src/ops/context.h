@@ -20,7 +20,7 @@ enum class Numerics {
   bf16,      // rounded to bf16 at the published boundaries; weights dequantised exactly
   fp32,      // no bf16 rounding: for comparison with oracles
   official,  // bf16, and inputs of FP8/FP4 linears rounded by Q1, and bf16 index scores, as the published code does
-  fp8,       // bf16, and inputs of FP8/FP4 linears rounded by Q4, and FP8 weights folded (fold_weight.h): for speed
+  fp8,       // bf16, and inputs of FP8/FP4 linears rounded by Q4/Q5, and FP8 weights folded (fold_weight.h): for speed
 };
 std::string_view to_string(Numerics numerics);
 

@@ -67,7 +67,7 @@ std::vector<float> rounded(Numerics numerics, std::vector<float> y) {
 
 bool is_quantised(const Weight& w) { return w.format == WeightFormat::fp8_block32 || w.format == WeightFormat::mxfp4; }
 
-// Rows of x rounded by Q1 or Q4, packed.
+// Rows of x rounded by Q1, Q4 or Q5, packed.
 std::vector<float> quantised(const Weight& w, const float* x, int64_t rows, int64_t stride,
                              void (*round)(float*, int)) {
   std::vector<float> out(rows * w.k);
@@ -86,8 +86,10 @@ std::vector<float> linear_f32(Numerics numerics, const Weight& w, const float* x
     if (w.k % 32 != 0) fail(ErrorKind::internal, "{} columns, but Q1 needs a multiple of 32", w.k);
     return multiply(numerics, w, quantised(w, x, rows, stride, round_fp8_32).data(), rows, w.k);
   }
-  if (numerics == Numerics::fp8)
-    return multiply(numerics, w, quantised(w, x, rows, stride, round_fp8_128).data(), rows, w.k);
+  if (numerics == Numerics::fp8) {
+    const auto round = w.format == WeightFormat::mxfp4 ? round_fp8_row : round_fp8_128;
+    return multiply(numerics, w, quantised(w, x, rows, stride, round).data(), rows, w.k);
+  }
   return multiply(numerics, w, x, rows, stride);
 }
 

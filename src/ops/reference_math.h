@@ -46,7 +46,8 @@ Row weight_row(Numerics numerics, const Weight& w, int64_t n);
 double dot(const float* a, const float* b, int64_t n);
 
 // y = W x, rounded to fp32 only. x is [rows, k], row-major with `stride` floats from one row to the next.
-// `official` numerics round the input of an FP8 or FP4 weight by Q1 (spec 3.1), `fp8` by Q4.
+// `official` numerics round the input of an FP8 or FP4 weight by Q1 (spec 3.1), `fp8` by Q4
+// and Q5.
 std::vector<float> linear_f32(Numerics numerics, const Weight& w, const float* x, int64_t rows, int64_t stride);
 // y = bf16(W x): a linear layer whose output is an activation.
 std::vector<float> linear(Numerics numerics, const Weight& w, const float* x, int64_t rows, int64_t stride);

@@ -34,8 +34,9 @@ constexpr int kTileOutputs = 32;
 // Up to so many rows a linear layer is bound by reading its weight.
 constexpr int kDirectRows = 6;
 
-// How a linear's input is rounded before it is multiplied: Q1 in `official` numerics, Q4 in `fp8`.
-enum class InputRounding : uint8_t { none, q1, q4 };
+// How a linear's input is rounded before it is multiplied: Q1 in `official` numerics, in `fp8` Q4 for FP8 weights and
+// Q5 for FP4 weights.
+enum class InputRounding : uint8_t { none, q1, q4, q5 };
 
 struct LinearTask {
   const Weight* weight = nullptr;

@@ -65,9 +65,9 @@ Layout layout_of(const CpuContext& context, const Weight& weight) {
 
 InputRounding input_rounding(const CpuContext& context, const Weight& weight) {
   if (weight.format != WeightFormat::fp8_block32 && weight.format != WeightFormat::mxfp4) return InputRounding::none;
-  return context.numerics() == Numerics::official ? InputRounding::q1
-         : context.numerics() == Numerics::fp8    ? InputRounding::q4
-                                                  : InputRounding::none;
+  if (context.numerics() == Numerics::official) return InputRounding::q1;
+  if (context.numerics() != Numerics::fp8) return InputRounding::none;
+  return weight.format == WeightFormat::mxfp4 ? InputRounding::q5 : InputRounding::q4;
 }
 
 Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_stride, int rows, int k, Layout layout,

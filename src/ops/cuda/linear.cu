@@ -20,31 +20,22 @@ __global__ void add_segments(const LinearProblem p) {
   store_output(p, i / n_total, i % n_total, total);
 }
 
-// x rounded by Q1 or Q4 (kGroup channels a scale; the last group of the k columns of an input may be shorter), one warp a
-// group.
-template <int kGroup>
+// x rounded by Q1, Q4 or Q5 (`group` channels a scale; the last group of the k columns of an input may be shorter), one warp a group.
 __global__ void quantise_input(const uint16_t* x, int64_t x_stride, const int32_t* x_row, int64_t warps, int k,
-                               int inputs, uint16_t* out) {
+                               int inputs, int group, uint16_t* out) {
   const int64_t warp = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;
   if (warp >= warps) return;
-  const int groups = (k + kGroup - 1) / kGroup, lane = threadIdx.x % 32;
+  const int groups = (k + group - 1) / group;
   const int64_t row = warp / (int64_t{groups} * inputs), input = warp / groups % inputs;
-  const int first = static_cast<int>(warp % groups) * kGroup, last = min(first + kGroup, k);
+  const int begin = static_cast<int>(warp % groups) * group, first = begin + threadIdx.x % 32,
+            last = min(begin + group, k);
   const uint16_t* from = x + (x_row != nullptr ? x_row[row] : row) * x_stride + input * k;
   uint16_t* to = out + (row * inputs + input) * k;
-  float v[kGroup / 32], largest = 0;
-#pragma unroll
-  for (int i = 0; i < kGroup / 32; ++i) {
-    const int col = first + i * 32 + lane;
-    v[i] = col < last ? from_bf16(from[col]) : 0;
-    largest = fmaxf(largest, fabsf(v[i]));
-  }
+  float largest = 0;
+  for (int col = first; col < last; col += 32) largest = fmaxf(largest, fabsf(from_bf16(from[col])));
   const uint8_t scale = q1_scale(warp_max(largest));
-#pragma unroll
-  for (int i = 0; i < kGroup / 32; ++i) {
-    const int col = first + i * 32 + lane;
-    if (col < last) to[col] = to_bf16(from_e4m3(q1_code(v[i], scale)) * from_ue8m0(scale));
-  }
+  for (int col = first; col < last; col += 32)
+    to[col] = to_bf16(from_e4m3(q1_code(from_bf16(from[col]), scale)) * from_ue8m0(scale));
 }
 
 // Shapes that the tensor core kernels do not take (k or the rows of x not a multiple of 16 bytes): one warp an output.
@@ -186,15 +177,14 @@ void linear(CudaContext& context, const LinearArgs& a) {
   p.x = a.x;
   p.x_stride = a.x_stride;
   p.x_row = a.x_row;
-  const bool q1 = context.numerics() == Numerics::official && a.q1, q4 = context.numerics() == Numerics::fp8;
-  if ((q1 || q4) && w.format != WeightFormat::bf16) {
+  const bool q1 = context.numerics() == Numerics::official && a.q1, fp8 = context.numerics() == Numerics::fp8;
+  if ((q1 || fp8) && w.format != WeightFormat::bf16) {
     if (w.k % 32 != 0) fail_shape("a linear with quantised inputs", "k a multiple of 32", w.k);
-    const int64_t cols = int64_t{w.k} * a.groups,
-                  warps = int64_t{a.rows} * a.groups * ((w.k + (q1 ? 31 : 127)) / (q1 ? 32 : 128));
+    const int group = q1 ? 32 : w.format == WeightFormat::mxfp4 ? w.k : 128;
+    const int64_t cols = int64_t{w.k} * a.groups, warps = int64_t{a.rows} * a.groups * ((w.k + group - 1) / group);
     auto* rounded = scratch.get<uint16_t>(a.rows * cols);
-    const auto kernel = q1 ? quantise_input<32> : quantise_input<128>;
-    kernel<<<static_cast<unsigned>((warps + 7) / 8), 256, 0, context.stream()>>>(a.x, a.x_stride, a.x_row, warps, w.k,
-                                                                                 a.groups, rounded);
+    quantise_input<<<static_cast<unsigned>((warps + 7) / 8), 256, 0, context.stream()>>>(
+        a.x, a.x_stride, a.x_row, warps, w.k, a.groups, group, rounded);
     HADAL_CUDA_LAUNCHED("quantise_input");
     p.x = rounded;
     p.x_stride = cols;

@@ -31,9 +31,10 @@ inline constexpr ExpertsCase kExpertsCases[] = {
     {"wide", 3, 6, 3, 512, 352},
     {"long sums in front of w2", 5, 3, 2, 64, 2304},
     // Whole tiles of the matrix kernel of a GPU: one row, few rows, rows past a tile's edge.
-    {"tiles, one row", 1, 8, 3, 256, 128},
+    {"tiles, one row", 1, 8, 3, 256, 256},
     {"tiles, a share of the experts is local", 65, 8, 3, 256, 256, Routing::random, 10, 1, true},
-    {"tiles, all rows take the same experts", 161, 4, 2, 512, 128, Routing::one_set},
+    {"tiles, all rows take the same experts", 161, 4, 2, 512, 256, Routing::one_set},
+    {"tiles, a width of the matrix kernel for 16-bit rows", 41, 4, 2, 256, 128},
 };
 
 Cases experts_cases(uint64_t seed);

@@ -76,7 +76,8 @@ struct E5m2Codec {
   static constexpr int kTileK = 128;
   static constexpr int kBlockBytes =
       4096;  // 64 rows x 128 columns: [half][thread]{row g, row g+8}{step 2 half, 2 half + 1}
-  static constexpr int kTileBytes = 4 * kBlockBytes + 1024;
+  static constexpr int kExponentBytes = 256;  // of a block
+  static constexpr int kTileBytes = 4 * (kBlockBytes + kExponentBytes);
   static constexpr int kLargest =
       27;  // exponent field of 0.5 in a block with the row's largest scale: 6 then is 1.5 * 2^15
   static constexpr int kRowExponent = 140;  // a row's sum is multiplied with 2^(largest scale byte - 140)
@@ -85,9 +86,10 @@ struct E5m2Codec {
   struct Tables {
     uint32_t low[2], high[2];
   };
-  // Exponents of the two rows, and their tables.
-  static __device__ __forceinline__ uint32_t load_exponents(const uint8_t* tile, int block, int thread) {
-    return *reinterpret_cast<const uint16_t*>(tile + 4 * kBlockBytes + block * 256 + thread * 2);
+  // Exponents of the two rows, and their tables. `tile` has all blocks of a tile, or `blocks` of them and then their exponents.
+  static __device__ __forceinline__ uint32_t load_exponents(const uint8_t* tile, int block, int thread,
+                                                            int blocks = 4) {
+    return *reinterpret_cast<const uint16_t*>(tile + blocks * kBlockBytes + block * kExponentBytes + thread * 2);
   }
   static __device__ __forceinline__ Tables tables(uint32_t exponents) {
     const uint32_t exponent[2] = {exponents & 0xff, exponents >> 8};

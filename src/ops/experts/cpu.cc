@@ -112,7 +112,8 @@ void experts(Context& any, const ExpertsArgs& args) {
     x_routed = prepare(context, scratch, args.x.f32(), d, args.rows, routed);
   auto* tiles = scratch.get<std::byte>(threads * kTileBytes);
 
-  // First products: gate and up of some columns for some rows of a unit, then SwiGLU, straight into the layout of w2.
+  // First products: gate and up of some columns for some rows of a unit, then SwiGLU, straight into the layout of w2, or as floats
+  // where the whole row is needed for that.
   // Activations have the widest element, so that units of different layouts may share the buffer.
   const int64_t act_bytes = std::max(int64_t{width} * 4, int64_t{round_up(width, 128)} * 2);
   auto* act = scratch.get<std::byte>(pairs * act_bytes);
@@ -163,8 +164,25 @@ void experts(Context& any, const ExpertsArgs& args) {
     for (int r = 0; r < rows; ++r) {
       float* g = gate + int64_t{r} * n;
       kernel.swiglu(g, up + int64_t{r} * n, plan.weight[static_cast<size_t>(pair + r)], args.limit, n, round, g);
-      auto* out = act + (pair + r) * act_bytes + t.n0 * element_bytes(layout);
-      kernel.prepare(g, n, layout, rounding, out);
+      std::byte* row = act + (pair + r) * act_bytes;
+      if (rounding == InputRounding::q5)
+        std::copy_n(g, n, reinterpret_cast<float*>(row) + t.n0);
+      else
+        kernel.prepare(g, n, layout, rounding, row + t.n0 * element_bytes(layout));
+    }
+  });
+
+  // Q5 takes the whole row, which is there now.
+  auto* whole = scratch.get<float>(int64_t{threads} * width);
+  context.pool().parallel_for(static_cast<int>(plan.units.size()), [&](int i, int worker) {
+    const Unit& unit = plan.units[static_cast<size_t>(i)];
+    const InputRounding rounding = input_rounding(context, unit.weights->w2);
+    if (rounding != InputRounding::q5) return;
+    float* copy = whole + int64_t{worker} * width;
+    for (int r = 0; r < unit.count; ++r) {
+      std::byte* row = act + (unit.first + r) * act_bytes;
+      std::copy_n(reinterpret_cast<const float*>(row), width, copy);
+      kernel.prepare(copy, width, layout_of(context, unit.weights->w2), rounding, row);
     }
   });
 

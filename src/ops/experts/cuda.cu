@@ -38,17 +38,10 @@ const T* about_experts(CudaContext& context, const std::vector<T>& host, const v
   }));
 }
 
-// Channels that share a scale where inputs of FP4 linears are rounded to FP8; 0 where they are not.
-int round_group(const CudaContext& context) {
-  const Numerics n = context.numerics();
-  return n == Numerics::official ? 32 : n == Numerics::fp8 ? 128 : 0;
-}
-
 // The values of rounded rows fit bf16.
 const uint16_t* rounded_rows(CudaContext& context, Scratch& scratch, const ExpertsArgs& args) {
-  const int group = round_group(context);
+  const int d = static_cast<int>(args.x.cols), group = round_group(context.numerics(), d);
   if (group == 0) return args.x.bf16();
-  const int d = static_cast<int>(args.x.cols);
   auto* rounded = scratch.get<uint16_t>(static_cast<size_t>(args.rows) * d);
   round_inputs(args.x.bf16(), rounded, args.rows, d, group, context.stream());
   return rounded;
@@ -74,16 +67,15 @@ Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& ar
   const size_t capacity = grouped.plan.row_capacity;
   RowsToRound to_round;
   if (grouped.fp8) {
-    to_round = {args.x.bf16(), d, scratch.get<uint8_t>(fp8_codes(grouped.plan, d)),
-                scratch.get<float>(fp8_scales(grouped.plan, d))};
+    to_round = {args.x.bf16(), d, scratch.get<uint8_t>(fp8_codes(grouped.plan, d)), scratch.get<float>(capacity)};
     grouped.x = to_round.codes;
     grouped.x_scale = to_round.scales;
-    grouped.activated = scratch.get<uint8_t>(fp8_codes(grouped.plan, width));
-    grouped.activated_scale = scratch.get<float>(fp8_scales(grouped.plan, width));
+    grouped.activated_codes = scratch.get<uint8_t>(fp8_codes(grouped.plan, width));
+    grouped.activated_scale = scratch.get<float>(capacity);
   } else {
     grouped.x = rounded_rows(context, scratch, args);
-    grouped.activated = scratch.get<uint16_t>(capacity * width);
   }
+  grouped.activated = scratch.get<uint16_t>(capacity * width);
   uint16_t* out = scratch.get<uint16_t>(capacity * d);
   grouped.out = out;
   grouped.d = d;
@@ -121,7 +113,7 @@ Routed run_general(CudaContext& context, Scratch& scratch, const ExpertsArgs& ar
   general.activated = scratch.get<uint16_t>(choices * width);
   general.out = scratch.get<uint16_t>(choices * d);
   general.choice_row = scratch.get<int>(choices);
-  general.round_group = round_group(context);
+  general.numerics = context.numerics();
   general_experts(general, context.stream());
   return {general.choice_row, general.out};
 }

@@ -65,39 +65,35 @@ __global__ void swiglu_kernel(const uint16_t* gate, const uint16_t* up, uint16_t
 }
 
 // One warp a group.
-template <int Group>
-__global__ void round_kernel(const uint16_t* x, uint16_t* y, int64_t rows, int k) {
+__global__ void round_kernel(const uint16_t* x, uint16_t* y, int64_t rows, int k, int group) {
   const int64_t warp = blockIdx.x * int64_t{8} + threadIdx.x / 32;
-  const int groups = (k + Group - 1) / Group, lane = threadIdx.x % 32;
+  const int groups = (k + group - 1) / group;
   if (warp >= rows * groups) return;
-  const int first = static_cast<int>(warp % groups) * Group;
+  const int begin = static_cast<int>(warp % groups) * group, first = begin + threadIdx.x % 32,
+            last = min(begin + group, k);
   x += warp / groups * k, y += warp / groups * k;
-  float v[Group / 32], largest = 0;
-#pragma unroll
-  for (int i = 0; i < Group / 32; ++i) {
-    const int c = first + 32 * i + lane;
-    v[i] = c < k ? from_bf16(x[c]) : 0;
-    largest = fmaxf(largest, fabsf(v[i]));
-  }
+  float largest = 0;
+  for (int c = first; c < last; c += 32) largest = fmaxf(largest, fabsf(from_bf16(x[c])));
   for (int offset = 16; offset > 0; offset /= 2)
     largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
   const uint8_t scale = q1_scale(largest);
-#pragma unroll
-  for (int i = 0; i < Group / 32; ++i) {
-    const int c = first + 32 * i + lane;
-    if (c < k) y[c] = to_bf16(from_e4m3(q1_code(v[i], scale)) * from_ue8m0(scale));
-  }
+  for (int c = first; c < last; c += 32) y[c] = to_bf16(from_e4m3(q1_code(from_bf16(x[c]), scale)) * from_ue8m0(scale));
 }
 
 unsigned blocks(int64_t count) { return static_cast<unsigned>((count + 255) / 256); }
 
 }  // namespace
 
+int round_group(Numerics numerics, int k) {
+  return numerics == Numerics::official ? 32 : numerics == Numerics::fp8 ? k : 0;
+}
+
 void general_experts(const GeneralExpertsArgs& a, cudaStream_t stream) {
   const int choices = a.rows * a.topk;
   gate_up_kernel<<<dim3(choices, (a.width + 7) / 8), 256, 0, stream>>>(a);
   HADAL_CUDA_LAUNCHED("gate_up_kernel");
-  if (a.round_group != 0) round_inputs(a.activated, a.activated, choices, a.width, a.round_group, stream);
+  const int group = round_group(a.numerics, a.width);
+  if (group != 0) round_inputs(a.activated, a.activated, choices, a.width, group, stream);
   down_kernel<<<dim3(choices, (a.d + 7) / 8), 256, 0, stream>>>(a);
   HADAL_CUDA_LAUNCHED("down_kernel");
 }
@@ -110,8 +106,7 @@ void swiglu(const uint16_t* gate, const uint16_t* up, uint16_t* activated, int64
 
 void round_inputs(const uint16_t* x, uint16_t* y, int64_t rows, int k, int group, cudaStream_t stream) {
   const auto blocks_of = [](int64_t warps) { return static_cast<unsigned>((warps + 7) / 8); };
-  (group == 32 ? round_kernel<32> : round_kernel<128>)<<<blocks_of(rows * ((k + group - 1) / group)), 256, 0, stream>>>(
-      x, y, rows, k);
+  round_kernel<<<blocks_of(rows * ((k + group - 1) / group)), 256, 0, stream>>>(x, y, rows, k, group);
   HADAL_CUDA_LAUNCHED("round_kernel");
 }
 

@@ -11,8 +11,8 @@ namespace hadal::cuda {
 
 // Rows of one expert that one tile covers. Tiles are cut to fit: an expert with 264 rows gets two of 136 and 128.
 inline constexpr int kMaxTileRows = 152;
-// The same with FP8 rows, whose sums need more registers.
-inline constexpr int kMaxTileRows8 = 128;
+// The same with FP8 rows, whose tiles have half as many weight rows.
+inline constexpr int kMaxTileRows8 = 256;
 // The most rows of a tile in decode steps. Which kernel runs does not change a row's sums.
 inline constexpr int kMaxNarrowTileRows = 64;
 
@@ -34,6 +34,7 @@ struct RowPlan {
   int* tile_count = nullptr;    // [1]
   int* next = nullptr;          // [1] pieces taken beyond the first of every block
   int* done = nullptr;          // [tile_capacity] finished pieces of the first product
+  int* rounded = nullptr;       // [tile_capacity] FP8: parts of the tile's activations that are rounded
   int* count = nullptr;         // scratch of the grouping
   int4* cuts = nullptr;         // [slots] first row, rows of a tile, all rows
   int row_capacity = 0;
@@ -47,35 +48,22 @@ size_t row_plan_bytes(int rows, int topk, int slots, int experts, bool fp8);
 RowPlan row_plan(void* block, int rows, int topk, int slots, int experts, bool fp8);
 
 // ---- FP8 rows (numerics fp8) ---------------------------------------------------------------------------------------
-// E4M3 codes with one power-of-two scale for 128 channels (Q4). The rows of a token tile lie as the matrix kernel has them in shared
+// E4M3 codes with one power-of-two scale a row (Q5). The rows of a token tile lie as the matrix kernel has them in shared
 // memory, so that a stage of it is one contiguous copy: for each group of 128 channels n rows of 128 bytes, then the next group.
 // Channel 32 l + 8 s + i of a group is byte 32 s + 16 (i / 4) + 4 l + i % 4 (codec.cuh), and 16-byte chunk c of a row lies at
-// c ^ (row % 8). A row that goes to six experts is stored six times.
-//
-// Scales of a tile and a group are four runs, one for each lane of a quad: lane q needs those of rows 2q and 2q + 1 of every
-// eight. Runs are 16 bytes apart in the banks.
+// c ^ (row % 8). A row that goes to six experts is stored six times. Scales are those of the grouped rows.
 struct Fp8Tile {
   int row0, n, groups;
-  __host__ __device__ int run() const { return 4 * ((n + 15) / 16 | 1); }
   __host__ __device__ size_t code(int group, int row) const {  // byte of the row's first channel, before the swizzle
     return (static_cast<size_t>(row0) * groups + group * n + row) * 128;
   }
-  __host__ __device__ size_t scales(int group) const {
-    return static_cast<size_t>(row0) * 2 * groups + static_cast<size_t>(group) * 4 * run();
-  }
-  __host__ __device__ size_t scale(int group, int row) const {
-    return scales(group) + (row >> 1 & 3) * run() + (row >> 3) * 2 + (row & 1);
-  }
 };
 inline size_t fp8_codes(const RowPlan& plan, int channels) { return static_cast<size_t>(plan.row_capacity) * channels; }
-inline size_t fp8_scales(const RowPlan& plan, int channels) {
-  return static_cast<size_t>(plan.row_capacity) * 2 * (channels / 128);
-}
 struct RowsToRound {
   const uint16_t* x = nullptr;  // bf16 [rows, d], d a multiple of 128
   int d = 0;
   uint8_t* codes = nullptr;  // fp8_codes
-  float* scales = nullptr;   // fp8_scales
+  float* scales = nullptr;   // [row_capacity]
 };
 
 // Groups rows by expert. slot_of[id] is the local slot of an expert or -1. Deterministic up to the order of rows inside
@@ -92,9 +80,10 @@ struct GroupedArgs {
   RowPlan plan;
   const PackedPointers* weights = nullptr;  // [slots], device, packed for these rows
   const void* x = nullptr;                  // bf16 [rows, d], or E4M3 codes by expert
-  const float* x_scale = nullptr;           // FP8
-  void* activated = nullptr;                // bf16 [row_capacity, width], or E4M3 codes
-  float* activated_scale = nullptr;         // FP8
+  const float* x_scale = nullptr;           // FP8: [row_capacity]
+  uint16_t* activated = nullptr;            // bf16 [row_capacity, width]
+  uint8_t* activated_codes = nullptr;       // FP8: the same rounded, by expert
+  float* activated_scale = nullptr;         // FP8: [row_capacity]
   uint16_t* out = nullptr;                  // bf16 [row_capacity, d]
   int d = 0;
   int width = 0;

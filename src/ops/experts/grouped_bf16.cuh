@@ -6,14 +6,16 @@
 namespace hadal::cuda {
 
 struct WideTiles {
-  static constexpr int kMaxRows = kMaxTileRows;
+  static constexpr int kMaxRows = kMaxTileRows, kResultRows = kMaxRows, kResultBuffers = 1;
+  static constexpr int kCluster = 1;
   static constexpr int kStages = 6;  // what shared memory holds
   static constexpr int kGroups = 2;  // consumer warpgroups, each with 4 / kGroups blocks of 64 weight rows
   static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
   using Widths = WidthList<32, 64, 96, 104, 112, 120, 128, 136, 144, 152>;
 };
 struct NarrowTiles {
-  static constexpr int kMaxRows = kMaxNarrowTileRows;
+  static constexpr int kMaxRows = kMaxNarrowTileRows, kResultRows = kMaxRows, kResultBuffers = 1;
+  static constexpr int kCluster = 1;
   static constexpr int kStages = 11;
   // Decoding is bound by the integer pipe (13 instructions a word at half rate: about 420 cycles a stage), which two
   // warps a scheduler do not keep busy.
@@ -136,36 +138,8 @@ struct Bf16Products {
   using Codec = Mxfp4Codec;
   using Tiles = TileShape;
   static constexpr bool kScaled = false;
-  struct Extra {};
-  // Each warpgroup counts for itself.
-  static constexpr int kArrivals = Tiles::kGroups;
-
-  template <class S>
-  static __device__ __forceinline__ void prepare(S&) {}
-
-  // Where a warpgroup puts its part of `a`: Chunks * 8 values of every row, from the buffer's first chunk.
-  template <class S>
-  static __device__ __forceinline__ uint8_t* staging(S& s, int group) {
-    return s.results[group];
-  }
-  static __device__ __forceinline__ int first_chunk(int) { return 0; }
-  template <class S>
-  static __device__ __forceinline__ void await_staging(S&, const Work&) {}
-
-  template <class S>
-  static __device__ __forceinline__ void hand_over(S& s, const Work& work, const GroupedArgs& args, int group,
-                                                   int thread, int n) {
-    constexpr int kValues = 128 / Tiles::kGroups;
-    auto* out = static_cast<uint16_t*>(args.activated) + static_cast<size_t>(work.row0) * args.width + work.band * 128 +
-                group * kValues;
-    named_barrier(1 + group, 128);
-    const auto round = [&](uint4 v) { return args.round_activations ? round_fp8_32(v) : v; };
-    write_out<kValues / 8>(s.results[group], out, args.width, n, thread, round);
-    named_barrier(1 + group, 128);
-    if (thread == 0) {
-      __threadfence();
-      add_release(&args.plan.done[work.tile], 1);
-    }
+  static __device__ __forceinline__ uint4 leaving(const GroupedArgs& args, uint4 v) {
+    return args.round_activations ? round_fp8_32(v) : v;
   }
 
   template <int N, class S>
@@ -184,7 +158,7 @@ struct Bf16Products {
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) sum[i] = 0;
       main_loop_narrow<Codec, N>(s, ring, k_tiles, group, thread, sum);
-      finish_one_block<Bf16Products, N>(s, work, args, opaque(group), opaque(thread), sum);
+      finish_one_block<Bf16Products, N>(s, work, args, opaque(group), group, opaque(thread), sum);
     }
   }
 };

@@ -29,85 +29,135 @@ __device__ __forceinline__ void write_out(const uint8_t* results, uint16_t* out,
   write_out<Chunks>(results, out, stride, n, thread, [](uint4 v) { return v; });
 }
 
+// A warpgroup has written its part of `a`.
+__device__ __forceinline__ void part_done(const Work& work, const GroupedArgs& args, int group, int thread) {
+  named_barrier(1 + group, 128);
+  if (thread == 0) {
+    __threadfence();
+    add_release(&args.plan.done[work.tile], 1);
+  }
+}
+
+// A warpgroup's part of `a`, staged in its own buffer, goes to memory, changed by M::leaving.
+template <class M, class S>
+__device__ __forceinline__ void hand_over(S& s, const Work& work, const GroupedArgs& args, int group, int thread,
+                                          int n) {
+  constexpr int kValues = 128 / M::Tiles::kGroups;
+  uint16_t* out = args.activated + static_cast<size_t>(work.row0) * args.width + work.band * 128 + group * kValues;
+  named_barrier(1 + group, 128);
+  write_out<kValues / 8>(s.results[group], out, args.width, n, thread, [&](uint4 v) { return M::leaving(args, v); });
+  part_done(work, args, group, thread);
+}
+
+// What sums of columns `column` and the next are multiplied with.
+template <class M, class F>
+__device__ __forceinline__ float2 token_scales(const F& factors, int column) {
+  if constexpr (M::kScaled)
+    return *reinterpret_cast<const float2*>(factors.token_scale + column);
+  else
+    return {1.0f, 1.0f};
+}
+
 // One block's rows of the second product.
-template <int N>
+template <class M, int N, class F>
 __device__ __forceinline__ void write_block(uint8_t* results, uint16_t* out, int stride, int n, int barrier, int thread,
-                                            const float (&sum)[N / 2], float low, float high) {
+                                            const F& factors, const float (&sum)[N / 2], float low, float high) {
   const int warp = thread >> 5, lane = thread & 31;
   const uint32_t address =
       smem_address(results) + (lane & 7) * 128 + (((2 * warp + ((lane >> 3) & 1)) ^ (lane & 7)) << 4);
 #pragma unroll
-  for (int j = 0; j < N / 8; ++j)
-    store_matrix2_transposed(address + j * 1024, pack_bf16x2(sum[4 * j] * low, sum[4 * j + 1] * low),
-                             pack_bf16x2(sum[4 * j + 2] * high, sum[4 * j + 3] * high));
+  for (int j = 0; j < N / 8; ++j) {
+    const float2 t = token_scales<M>(factors, 8 * j + 2 * (lane & 3));
+    store_matrix2_transposed(address + j * 1024, pack_bf16x2(sum[4 * j] * low * t.x, sum[4 * j + 1] * low * t.y),
+                             pack_bf16x2(sum[4 * j + 2] * high * t.x, sum[4 * j + 3] * high * t.y));
+  }
   named_barrier(barrier, 128);
   write_out<8>(results, out, stride, n, thread);
 }
 
-// M says how `a` leaves: where a group stages it (staging, first_chunk), when it may (await_staging), and what then
-// becomes of it (hand_over).
+// SwiGLU of a block's gate and up rows, two tokens of columns 8 j.
+template <class M, class F>
+__device__ __forceinline__ uint32_t swiglu_pair(const F& factors, int column, const float* sum, float low, float high,
+                                                float limit) {
+  const float2 w = *reinterpret_cast<const float2*>(factors.row_weight + column), t = token_scales<M>(factors, column);
+  return pack_bf16x2(swiglu(sum[0] * low * t.x, sum[2] * high * t.x, limit, w.x),
+                     swiglu(sum[1] * low * t.y, sum[3] * high * t.y, limit, w.y));
+}
+
 template <class M, int N, class S>
 __device__ __forceinline__ void finish_two_blocks(S& s, const Work& work, const GroupedArgs& args, int group,
                                                   int thread, const float (&sum0)[N / 2], const float (&sum1)[N / 2]) {
   const int warp = thread >> 5, lane = thread & 31;
-  const Factors& factors = s.factors[work.factors];
+  const auto& factors = s.factors[work.factors];
   float row_scale[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i)
     row_scale[i] = factors.row_scale[(2 * group + (i >> 1)) * 64 + warp * 16 + (lane >> 2) + (i & 1) * 8];
   const int barrier = 1 + group, n = opaque(work.n);
-  M::await_staging(s, work);
   named_barrier(barrier, 128);  // the results of the piece before have left
   if (work.product == 0) {
-    const int chunk = M::first_chunk(group) + ((lane >> 3) & 1) * 4 + warp;
-    const uint32_t address = smem_address(M::staging(s, group)) + (lane & 7) * 128 + ((chunk ^ (lane & 7)) << 4);
+    const int chunk = ((lane >> 3) & 1) * 4 + warp;
+    const uint32_t address = smem_address(s.results[group]) + (lane & 7) * 128 + ((chunk ^ (lane & 7)) << 4);
 #pragma unroll
     for (int j = 0; j < N / 8; ++j) {
-      const float2 w = *reinterpret_cast<const float2*>(factors.row_weight + 8 * j + 2 * (lane & 3));
-      const uint32_t first =
-          pack_bf16x2(swiglu(sum0[4 * j] * row_scale[0], sum0[4 * j + 2] * row_scale[1], args.limit, w.x),
-                      swiglu(sum0[4 * j + 1] * row_scale[0], sum0[4 * j + 3] * row_scale[1], args.limit, w.y));
-      const uint32_t second =
-          pack_bf16x2(swiglu(sum1[4 * j] * row_scale[2], sum1[4 * j + 2] * row_scale[3], args.limit, w.x),
-                      swiglu(sum1[4 * j + 1] * row_scale[2], sum1[4 * j + 3] * row_scale[3], args.limit, w.y));
-      store_matrix2_transposed(address + j * 1024, first, second);
+      const int column = 8 * j + 2 * (lane & 3);
+      store_matrix2_transposed(address + j * 1024,
+                               swiglu_pair<M>(factors, column, sum0 + 4 * j, row_scale[0], row_scale[1], args.limit),
+                               swiglu_pair<M>(factors, column, sum1 + 4 * j, row_scale[2], row_scale[3], args.limit));
     }
-    M::hand_over(s, work, args, group, thread, n);
+    hand_over<M>(s, work, args, group, thread, n);
   } else {
     uint16_t* out = args.out + static_cast<size_t>(work.row0) * args.d + work.band * kTileM + group * 128;
-    write_block<N>(s.results[group], out, args.d, n, barrier, thread, sum0, row_scale[0], row_scale[1]);
+    write_block<M, N>(s.results[group], out, args.d, n, barrier, thread, factors, sum0, row_scale[0], row_scale[1]);
     named_barrier(barrier, 128);
-    write_block<N>(s.results[group], out + 64, args.d, n, barrier, thread, sum1, row_scale[2], row_scale[3]);
+    write_block<M, N>(s.results[group], out + 64, args.d, n, barrier, thread, factors, sum1, row_scale[2],
+                      row_scale[3]);
   }
 }
 
-// The same for a group with one block.
+// The same for a group with one block, `block` of the band. Of many tokens, some leave at a time, by two buffers
+// that take turns.
 template <class M, int N, class S>
-__device__ __forceinline__ void finish_one_block(S& s, const Work& work, const GroupedArgs& args, int group, int thread,
-                                                 const float (&sum)[N / 2]) {
+__device__ __forceinline__ void finish_one_block(S& s, const Work& work, const GroupedArgs& args, int group, int block,
+                                                 int thread, const float (&sum)[N / 2]) {
+  constexpr int kBuffers = M::Tiles::kResultBuffers, kChunk = M::Tiles::kResultRows / kBuffers;
+  static_assert(N <= kChunk || kBuffers > 1);
   const int warp = thread >> 5, lane = thread & 31;
-  const Factors& factors = s.factors[work.factors];
+  const auto& factors = s.factors[work.factors];
   const float low = factors.row_scale[group * 64 + warp * 16 + (lane >> 2)];
   const float high = factors.row_scale[group * 64 + warp * 16 + (lane >> 2) + 8];
-  const int barrier = 1 + group, n = opaque(work.n);
-  M::await_staging(s, work);
+  const int barrier = 1 + group, n = opaque(work.n), product = work.product;
+  const int chunk = product == 0 ? warp : 2 * warp + ((lane >> 3) & 1);
+  const uint32_t address = smem_address(s.results[group]) + (lane & 7) * 128 + ((chunk ^ (lane & 7)) << 4);
+  uint16_t* out = product == 0
+                      ? args.activated + static_cast<size_t>(work.row0) * args.width + work.band * 128 + block * 32
+                      : args.out + static_cast<size_t>(work.row0) * args.d + work.band * kTileM + block * 64;
   named_barrier(barrier, 128);  // the results of the piece before have left
-  if (work.product == 0) {
-    const uint32_t store = smem_address(M::staging(s, group)) + (lane & 7) * 128;
-    const int chunk = M::first_chunk(group) + warp;
 #pragma unroll
-    for (int j = 0; j < N / 8; ++j) {
-      const float2 w = *reinterpret_cast<const float2*>(factors.row_weight + 8 * j + 2 * (lane & 3));
-      store_matrix1_transposed(store + j * 1024 + ((chunk ^ (lane & 7)) << 4),
-                               pack_bf16x2(swiglu(sum[4 * j] * low, sum[4 * j + 2] * high, args.limit, w.x),
-                                           swiglu(sum[4 * j + 1] * low, sum[4 * j + 3] * high, args.limit, w.y)));
+  for (int first = 0; first < N; first += kChunk) {
+    const int buffer = first / kChunk % kBuffers * (kChunk * 128), rows = min(n - first, kChunk);
+    const uint8_t* results = s.results[group] + buffer;
+    if (product == 0) {
+#pragma unroll
+      for (int j = first / 8; j < (first + kChunk) / 8 && j < N / 8; ++j)
+        store_matrix1_transposed(address + buffer + j % (kChunk / 8) * 1024,
+                                 swiglu_pair<M>(factors, 8 * j + 2 * (lane & 3), sum + 4 * j, low, high, args.limit));
+      named_barrier(barrier, 128);
+      write_out<4>(results, out + static_cast<size_t>(first) * args.width, args.width, rows, thread,
+                   [&](uint4 v) { return M::leaving(args, v); });
+    } else {
+#pragma unroll
+      for (int j = first / 8; j < (first + kChunk) / 8 && j < N / 8; ++j) {
+        const float2 t = token_scales<M>(factors, 8 * j + 2 * (lane & 3));
+        store_matrix2_transposed(address + buffer + j % (kChunk / 8) * 1024,
+                                 pack_bf16x2(sum[4 * j] * low * t.x, sum[4 * j + 1] * low * t.y),
+                                 pack_bf16x2(sum[4 * j + 2] * high * t.x, sum[4 * j + 3] * high * t.y));
+      }
+      named_barrier(barrier, 128);
+      write_out<8>(results, out + static_cast<size_t>(first) * args.d, args.d, rows, thread);
     }
-    M::hand_over(s, work, args, group, thread, n);
-  } else {
-    write_block<N>(s.results[group],
-                   args.out + static_cast<size_t>(work.row0) * args.d + work.band * kTileM + group * 64, args.d, n,
-                   barrier, thread, sum, low, high);
   }
+  if (product == 0) part_done(work, args, group, thread);
 }
 
 }  // namespace hadal::cuda

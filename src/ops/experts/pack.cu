@@ -126,7 +126,8 @@ PackedFeedForward packed_feed_forward(const FeedForward& w, ExpertLayout layout)
   const int width = w.w1.n, d = w.w1.k;
   for (const Weight& matrix : {w.w1, w.w3, w.w2})
     if (matrix.format != WeightFormat::mxfp4) return {};
-  if (width % 128 != 0 || d % kTileM != 0) return {};
+  // FP8: sums run over 256 values of k.
+  if (width % (layout == ExpertLayout::fp8_rows ? 256 : 128) != 0 || d % kTileM != 0) return {};
   const auto bytes =
       layout == ExpertLayout::fp8_rows ? packed_matrix_bytes<E5m2Codec> : packed_matrix_bytes<Mxfp4Codec>;
   return {bytes(2 * width, d), bytes(d, width)};
@@ -134,7 +135,8 @@ PackedFeedForward packed_feed_forward(const FeedForward& w, ExpertLayout layout)
 
 void pack_feed_forward(const FeedForward& w, ExpertLayout layout, void* gate_up, void* down, cudaStream_t stream) {
   if (!packed_feed_forward(w, layout))
-    fail_shape("pack_feed_forward", "MXFP4, width a multiple of 128, hidden size a multiple of 256", w.w1.n);
+    fail_shape("pack_feed_forward", "MXFP4, width a multiple of 128 (FP8 rows: 256), hidden size a multiple of 256",
+               w.w1.n);
   pack({{bytes_of(w.w1), bytes_of(w.w3)}, {w.w1.scale, w.w3.scale}, 2, w.w1.k}, 2 * w.w1.n, layout, gate_up, stream);
   pack({{bytes_of(w.w2), nullptr}, {w.w2.scale, nullptr}, 1, w.w2.k}, w.w2.n, layout, down, stream);
 }

@@ -13,7 +13,7 @@ namespace hadal::cuda {
 enum class ExpertLayout { bf16_rows, fp8_rows };
 
 // Sizes of the two packed matrices: gate and up rows interleaved, and down. Both 0 when the matrix kernel does not take
-// this shape or format (it wants MXFP4, width a multiple of 128, hidden size a multiple of 256); the general kernel then
+// this shape or format (it wants MXFP4, width a multiple of 128, for FP8 rows of 256, hidden size a multiple of 256); the general kernel then
 // reads the published bytes.
 struct PackedFeedForward {
   size_t gate_up = 0;

@@ -20,6 +20,7 @@ __device__ void cut_tiles(const RowPlan& plan, int slot, int row0, int padded, i
   for (int i = 0; i < tiles; ++i) {
     plan.tiles[first + i] = {slot, row0 + i * n, min(n, padded - i * n), first, tiles};
     plan.done[first + i] = 0;
+    plan.rounded[first + i] = 0;
   }
 }
 
@@ -73,6 +74,7 @@ __global__ void __launch_bounds__(kPlanThreads)
     own_slot[t] = slot_of[ids[first + t]];
     before[t] = 0;
   }
+  if (t == 0) places.largest = 0;
   __syncthreads();
   for (int i = t; i < choices; i += kPlanThreads) {
     const int slot = slot_of[ids[i]];
@@ -161,6 +163,7 @@ __global__ void __launch_bounds__(128)
       places.row[t] = at - places.tile[t].row0;
     }
   }
+  if (t == 0) places.largest = 0;
   __syncthreads();
   round_row(to_round, row, places, topk);
 }
@@ -222,6 +225,7 @@ char* cut_plan(RowPlan& plan, char* at, int rows, int topk, int slots, int exper
   cut(at, plan.pair_row, choices);
   cut(at, plan.tiles, plan.tile_capacity);
   cut(at, plan.done, plan.tile_capacity);
+  cut(at, plan.rounded, plan.tile_capacity);
   cut(at, plan.tile_count, 1);
   cut(at, plan.next, 1);
   cut(at, plan.count, kPlanThreads);
