@@ -10,6 +10,7 @@
 #include "model_options.h"
 #include "ops/tuning.h"
 #ifdef HADAL_HAVE_CUDA
+#include "ops/cuda/linear.h"
 #include "ops/cuda/tune.h"
 #endif
 
