@@ -79,7 +79,7 @@ NpyArray<T> read(const std::filesystem::path& path, std::string_view type) {
   char start[8] = {};
   get(start, sizeof start);
   if (std::string_view(start, 6) != magic) fail(ErrorKind::invalid_data, "{} is not a .npy file", name);
-  const int version = start[6];
+  const int version = static_cast<unsigned char>(start[6]);
   if (version != 1 && version != 2)
     fail(ErrorKind::invalid_data, "{}: .npy version {} is not supported", name, version);
   uint32_t length = 0;

@@ -68,10 +68,11 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::use_huge_pages(std::span<const std::byte> part) {
-  const auto begin = (reinterpret_cast<uintptr_t>(part.data()) + kHugePage - 1) / kHugePage * kHugePage;
-  const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / kHugePage * kHugePage;
+  const size_t before = -reinterpret_cast<uintptr_t>(part.data()) % kHugePage;  // whole pages only
+  const size_t behind = reinterpret_cast<uintptr_t>(part.data() + part.size()) % kHugePage;
+  if (before + behind >= part.size()) return;
   // A kernel without huge pages says EINVAL, and reading works all the same.
-  if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  (void)::madvise(const_cast<std::byte*>(part.data()) + before, part.size() - before - behind, MADV_HUGEPAGE);
 }
 
 void MappedFile::drop_cached(std::span<const std::byte> part) const {
@@ -86,15 +87,16 @@ void MappedFile::drop_cached(std::span<const std::byte> part) const {
 
 void MappedFile::read(std::span<const std::byte> part) const {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
-  const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size());
+  const size_t before = reinterpret_cast<uintptr_t>(part.data()) % page;
+  const std::byte* const begin = part.data() - before;  // of its page
+  const size_t bytes = part.size() + before;
 #ifdef MADV_POPULATE_READ
-  if (::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ) == 0) return;
+  if (::madvise(const_cast<std::byte*>(begin), bytes, MADV_POPULATE_READ) == 0) return;
   if (errno != EINVAL)
     fail(ErrorKind::io, "cannot read {}: {}", path_.string(), std::generic_category().message(errno));
 #endif
-  for (uintptr_t at = begin; at < end; at += page)
-    (void)*reinterpret_cast<const volatile std::byte*>(at);  // before Linux 5.14
+  for (size_t at = 0; at < bytes; at += page)
+    (void)*static_cast<const volatile std::byte*>(begin + at);  // before Linux 5.14
 }
 
 }  // namespace hadal

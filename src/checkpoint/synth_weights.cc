@@ -185,12 +185,13 @@ SynthWeights::Source SynthWeights::source(const ExpectedTensor& weight) const {
   return s;
 }
 
-std::vector<float> SynthWeights::first_column_direction(const std::string& base, int64_t n, bool block_levels) const {
+std::vector<float> SynthWeights::first_column_direction(const std::string& base, int64_t rows,
+                                                        bool block_levels) const {
   const uint64_t key = tensor_key(base, seed_);
   const int64_t blocks = (config_.hidden_size + block - 1) / block;
-  std::vector<float> v(static_cast<size_t>(n));
+  std::vector<float> v(static_cast<size_t>(rows));
   double squares = 0;
-  for (int64_t i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < rows; ++i) {
     float& x = v[size_t(i)];
     x = normal_table()[random_bits(random_bits(key, uint64_t(i)), 0) & 0xffff];
     if (block_levels) x *= block_factor(block_level(key, i / block * blocks));

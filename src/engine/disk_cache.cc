@@ -153,6 +153,7 @@ Snapshot DiskCache::take(Load& load, const Snapshot* shared) {
   at += sizeof head + head.tail * sizeof(int32_t);
   const auto* slot = reinterpret_cast<const uint8_t*>(at);
   std::vector<const uint8_t*> pages;
+  pages.reserve(load.pages_.size() + 1);
   for (const auto& page : load.pages_)
     pages.push_back(reinterpret_cast<const uint8_t*>(page.data()) +
                     static_cast<size_t>(page_tokens_) * sizeof(int32_t));

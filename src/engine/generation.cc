@@ -63,6 +63,7 @@ std::vector<int32_t> Generation::next() {
   }
   stopped_ = got.stop;
   std::vector<int32_t> tokens;
+  tokens.reserve(got.tokens.size());
   for (const GeneratedToken& t : got.tokens) tokens.push_back(t.token);
   if (!tokens.empty()) pending_ = {tokens.back()};
   return tokens;

@@ -37,7 +37,7 @@ int64_t length_of(const PrefixCache::Match& match) { return match.snapshot == nu
 
 }  // namespace
 
-const EngineOptions& Engine::Loop::checked(const EngineOptions& o) {
+EngineOptions Engine::Loop::checked(const EngineOptions& o) {
   check_option(o.max_requests >= 1 && o.max_requests <= 65536, "max_requests", o.max_requests, "1 to 65536");
   check_option(o.max_waiting >= 0, "max_waiting", o.max_waiting, "0 or more");
   check_option(o.step_tokens >= 1, "step_tokens", o.step_tokens, "1 or more");
@@ -412,6 +412,8 @@ void Engine::Loop::preempt(ActiveRequest& r) {
   ++stats_.preemptions;
 }
 
+// By value: the scheduler forgets the request on the way.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 void Engine::Loop::finish(std::shared_ptr<ActiveRequest> r, FinishReason reason, const std::string& error,
                           std::vector<GeneratedToken> tokens) {
   Submission& s = *r->submission;

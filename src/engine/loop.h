@@ -33,7 +33,7 @@ class Engine::Loop {
   using Requests = std::vector<std::shared_ptr<ActiveRequest>>;
 
   // ---- queue and admission (loop.cc)
-  static const EngineOptions& checked(const EngineOptions& options);
+  static EngineOptions checked(const EngineOptions& options);
   void check(const Request& request) const;
   void run();
   bool take_arrivals();  // false when the engine stops

@@ -48,7 +48,7 @@ class Automaton {
 
   // Tokens that may come next. Valid until the next call. Throws Error(invalid_argument) when that takes more new states than
   // the engine's thread can be held up for.
-  const Mask& mask(Id state);
+  const Mask& mask(Id id);
 
   // Kept small: past its limits, users move on to a fresh automaton.
   bool full() const { return states_.size() > kMaxStates || stacks_.size() > kMaxStates; }
@@ -120,7 +120,7 @@ class Automaton {
   std::uint32_t used_after(std::uint32_t before, const std::string& name);
   NamesId names_of_rule(RuleId rule);
   // Names after one more symbol; false when the name is taken.
-  bool act(NameAction action, Symbol symbol, NamesId& names, StackId stack);
+  bool act(NameAction action, Symbol symbol, NamesId& id, StackId stack);
   void walk(const Trie& trie, Id from, Mask& mask);
 
   // A state with other names: of this automaton, or of another one for the same machine.

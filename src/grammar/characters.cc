@@ -58,7 +58,7 @@ void utf8_range(Machine& machine, StateId from, std::uint32_t first, std::uint32
 CharacterSet::CharacterSet(std::vector<Range> ranges) : ranges_(std::move(ranges)) { normalise(); }
 
 void CharacterSet::add(std::uint32_t first, std::uint32_t last) {
-  ranges_.push_back({first, last});
+  ranges_.emplace_back(first, last);
   normalise();
 }
 
@@ -70,8 +70,8 @@ void CharacterSet::add(const CharacterSet& other) {
 void CharacterSet::normalise() {
   std::vector<Range> parts;
   for (const auto& [first, last] : ranges_) {  // around the surrogates
-    if (first <= std::min(last, 0xD7FFu)) parts.push_back({first, std::min(last, 0xD7FFu)});
-    if (std::max(first, 0xE000u) <= last) parts.push_back({std::max(first, 0xE000u), last});
+    if (first <= std::min(last, 0xD7FFu)) parts.emplace_back(first, std::min(last, 0xD7FFu));
+    if (std::max(first, 0xE000u) <= last) parts.emplace_back(std::max(first, 0xE000u), last);
   }
   std::sort(parts.begin(), parts.end());
   ranges_.clear();
@@ -86,10 +86,10 @@ CharacterSet CharacterSet::complement() const {
   std::vector<Range> gaps;
   std::uint32_t next = 0;
   for (const auto& [first, last] : ranges_) {
-    if (first > next) gaps.push_back({next, first - 1});
+    if (first > next) gaps.emplace_back(next, first - 1);
     next = last + 1;
   }
-  if (next <= 0x10FFFF) gaps.push_back({next, 0x10FFFF});
+  if (next <= 0x10FFFF) gaps.emplace_back(next, 0x10FFFF);
   return CharacterSet(std::move(gaps));
 }
 

@@ -233,7 +233,7 @@ std::shared_ptr<const Constraint> Grammars::tool_calls(const std::vector<Tool>& 
   if (vocabulary_->controls().dsml < 0)
     fail(ErrorKind::unsupported, "this tokenizer has no control token {}; tool calls need it", text::v41::dsml);
   text::Json::Array all;
-  for (const Tool& tool : tools) all.push_back(text::Json(text::Json::Array{tool.name, tool.parameters, tool.enforce}));
+  for (const Tool& tool : tools) all.emplace_back(text::Json::Array{tool.name, tool.parameters, tool.enforce});
   const text::Json key(text::Json::Array{text::Json(all), static_cast<int>(choice.kind), choice.name, choice.parallel,
                                          choice.opened, answer ? *answer : text::Json()});
   const std::string text = key.dump();

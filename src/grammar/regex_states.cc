@@ -112,8 +112,8 @@ class Classes {
     std::map<std::uint32_t, std::vector<std::pair<int, bool>>> borders;  // where sets begin (true) and end
     for (std::size_t s = 0; s < sets.size(); ++s)
       for (const auto& [first, last] : sets[s].ranges()) {
-        borders[first].push_back({static_cast<int>(s), true});
-        borders[last + 1].push_back({static_cast<int>(s), false});
+        borders[first].emplace_back(static_cast<int>(s), true);
+        borders[last + 1].emplace_back(static_cast<int>(s), false);
       }
     std::map<std::vector<int>, std::size_t> ids;
     std::vector<int> inside;  // sorted
@@ -125,7 +125,7 @@ class Classes {
           ranges_.emplace_back();
           for (const int s : inside) of_set_[static_cast<std::size_t>(s)].push_back(it->second);
         }
-        ranges_[it->second].push_back({begin, at - 1});
+        ranges_[it->second].emplace_back(begin, at - 1);
       }
       for (const auto& [s, begins] : changes) {
         const auto place = std::lower_bound(inside.begin(), inside.end(), s);
@@ -201,7 +201,7 @@ class Subsets {
   }
 
   // The state of the machine for a set, closed over epsilons. Positions without characters need not be told apart.
-  StateId state_of(Set from) {
+  StateId state_of(const Set& from) {
     ++round_;
     Set closed, open;
     for (const std::uint32_t p : from) visit(p, open);

@@ -432,6 +432,7 @@ void SchemaRules::write_array(const Json& schema, const std::string& path, State
 void SchemaRules::write_object(const Members& members, StateId from, StateId to) {
   const auto free_names = [](const Members& m) {
     std::vector<std::string> names;
+    names.reserve(m.listed.size());
     for (const Member& member : m.listed) names.push_back(member.name);
     return names;
   };

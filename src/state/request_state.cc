@@ -128,7 +128,7 @@ Snapshot RequestState::snapshot(int64_t length) const {
   s.tokens_.assign(tokens_.begin(), tokens_.begin() + length);
   std::vector<int32_t> pages(pages_.begin(), pages_.begin() + (length + page_tokens - 1) / page_tokens);
   for (const int32_t page : pages) pools_.retain_page(page);
-  s.pages_ = std::shared_ptr<Snapshot::Pages>(new Snapshot::Pages{&pools_, std::move(pages)});
+  s.pages_ = std::make_shared<Snapshot::Pages>(&pools_, std::move(pages));
   s.slot_ = std::make_shared<std::vector<uint8_t>>(pools_.slot_bytes());
   pools_.save_slot(slot_, s.slot_->data());
   s.prompt_end_ = prompt_end_;

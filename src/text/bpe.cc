@@ -209,31 +209,31 @@ void Bpe::encode_word(std::string_view word, std::vector<TokenId>& out) const {
 }
 
 // Ranks and positions share one word, so that the smallest is the next merge: lowest rank, then leftmost.
-void Bpe::merge_short(TokenId* id, int n, std::vector<TokenId>& out) const {
+void Bpe::merge_short(TokenId* ids, int count, std::vector<TokenId>& out) const {
   constexpr int kPositionBits = 7;
   static_assert(kShortWord <= 1u << kPositionBits);
   constexpr std::int32_t kNone = 0x7FFFFFFF;
   std::int32_t order[kShortWord];  // of the pair that starts here
   const auto pair_order = [&](int i) {
-    const std::uint32_t rank = rank_of(id[i], id[i + 1]);
+    const std::uint32_t rank = rank_of(ids[i], ids[i + 1]);
     return rank == kNoRank ? kNone : static_cast<std::int32_t>(rank << kPositionBits) | i;
   };
-  for (int i = 0; i + 1 < n; ++i) order[i] = pair_order(i);
-  while (n > 1) {
+  for (int i = 0; i + 1 < count; ++i) order[i] = pair_order(i);
+  while (count > 1) {
     std::int32_t best = kNone;
-    for (int i = 0; i + 1 < n; ++i) best = std::min(best, order[i]);
+    for (int i = 0; i + 1 < count; ++i) best = std::min(best, order[i]);
     if (best == kNone) break;
     const int at = best & ((1 << kPositionBits) - 1);
-    id[at] = merged_[best >> kPositionBits];
-    --n;
-    for (int i = at + 1; i < n; ++i) {
-      id[i] = id[i + 1];
-      order[i] = i + 1 < n ? (order[i + 1] == kNone ? kNone : order[i + 1] - 1) : kNone;
+    ids[at] = merged_[best >> kPositionBits];
+    --count;
+    for (int i = at + 1; i < count; ++i) {
+      ids[i] = ids[i + 1];
+      order[i] = i + 1 < count ? (order[i + 1] == kNone ? kNone : order[i + 1] - 1) : kNone;
     }
-    if (at + 1 < n) order[at] = pair_order(at);
+    if (at + 1 < count) order[at] = pair_order(at);
     if (at > 0) order[at - 1] = pair_order(at - 1);
   }
-  out.insert(out.end(), id, id + n);
+  out.insert(out.end(), ids, ids + count);
 }
 
 // The same order with a queue. An entry is rank << 32 | position; it is stale when the pair at that position has

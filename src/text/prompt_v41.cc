@@ -305,9 +305,9 @@ Json canonical_tool(const Json& function) {
   const Json* name = function.find("name");
   if (!name || !name->as_string() || name->as_string()->empty())
     fail(ErrorKind::invalid_argument, "a tool has no function name");
-  const auto member = [&](const char* key, Json otherwise) {
+  const auto member = [&](const char* key, const Json& otherwise) {
     const Json* value = function.find(key);
-    return std::pair<std::string, Json>(key, value && !value->is_null() ? *value : std::move(otherwise));
+    return std::pair<std::string, Json>(key, value && !value->is_null() ? *value : otherwise);
   };
   return Json(
       Json::Object{{"name", *name}, member("description", Json("")), member("parameters", Json(Json::Object{}))});

@@ -51,6 +51,7 @@ void attention_output(Context& any, const AttentionOutputArgs& args) {
   const InputRounding rounding =
       context.numerics() == Numerics::fp8 ? input_rounding(context, args.wo_a) : InputRounding::none;
   std::vector<Weight> weights;
+  weights.reserve(static_cast<size_t>(groups));
   for (int g = 0; g < groups; ++g) weights.push_back(slice(args.wo_a, g * lora, lora));
   std::vector<Product> products;
   for (int g = 0; g < groups; ++g) {

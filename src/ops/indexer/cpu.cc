@@ -169,6 +169,7 @@ void indexer(Context& any, const IndexerArgs& args) {
   const Queries queries = make_queries(context, scratch, args);
 
   std::vector<Scope> scopes;
+  scopes.reserve(static_cast<size_t>(rows.rows));
   for (int r = 0; r < rows.rows; ++r) scopes.push_back(scope_of(args, r));
   const auto pages_of = [&](int r) {
     return args.segments->page_table + int64_t{rows.segment[r]} * args.segments->page_stride;

@@ -60,6 +60,7 @@ std::vector<Row> keys_of(const SparseAttentionArgs& args, int r) {
 void attend(Numerics numerics, const SparseAttentionArgs& args, const float* q, const std::vector<Row>& keys,
             float sink, float* o) {
   std::vector<double> score;
+  score.reserve(keys.size());
   for (const Row& key : keys) score.push_back(dot(q, key.data(), args.head_dim) * args.scale);
   double top = -1e30;
   for (const double l : score) top = std::max(top, l);

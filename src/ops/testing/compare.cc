@@ -128,6 +128,8 @@ void compare_exactly(Report& report, const std::string& name, const Output& expe
   if (!same_shape(report, name, expected, actual)) return;
   const auto compare = [&](const auto& want, const auto& have) {
     for (size_t i = 0; i < want.size(); ++i) {
+      // Equal to the bit: -0 is not 0, and a NaN is itself.
+      // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
       if (std::memcmp(&want[i], &have[i], sizeof(want[i])) == 0) continue;
       report.fail(
           fmt::format("{}[{}, {}] = {}, expected {}", name, i / expected.cols, i % expected.cols, have[i], want[i]));
