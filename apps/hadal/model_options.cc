@@ -96,9 +96,9 @@ void add_tuning_option(CLI::App& command) {
   command
       .add_option_function<std::string>(
           "--tuning", [](const std::string& where) { use_tuning(where); },
-          "With --device cuda, tiles of the matrix kernels from a file of hadal tune, from the one for the card that "
+          "With --device cuda, tiles of the matrix kernels: a file of hadal tune, auto (the file for this card that "
           "lies "
-          "beside the binary (auto), or off; the tokens are the same")
+          "beside the binary), or off; the tokens are the same")
       ->default_str("auto");
 }
 

@@ -72,7 +72,8 @@ class SchemaRules {
   const Json& target(const Json& schema, const std::string& path, std::string& target_path) const;
   void check_unit_cycles(const Json& schema, const std::string& path, int depth);
 
-  // Texts with a common beginning share it (of these the first `at` bytes are written), or a long list would be read in as many ways as it has entries.
+  // Texts with a common beginning share it (of these the first `at` bytes are written), or a long list would be read in as
+  // many ways as it has entries.
   void write_texts(std::span<const std::string> sorted, std::size_t at, StateId from, StateId to);
   void write_literal(const Json& value, const std::string& path, Form form, StateId from, StateId to);
   void write_type(const std::string& type, const Json& schema, const std::string& path, Form form, StateId from,
