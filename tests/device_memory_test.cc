@@ -62,6 +62,11 @@ class FarContext final : public CpuContext {
     if (w.scale != nullptr)
       w.scale = static_cast<const uint8_t*>(place_weight(w.scale, (fp8 ? (n + 31) / 32 : n) * blocks));
   }
+  void load(EngramTable& t) {
+    const auto count = static_cast<size_t>(t.table_rows) * static_cast<size_t>(t.dim);
+    t.codes = static_cast<const uint8_t*>(place_weight(t.codes, count));
+    t.scales = static_cast<const uint8_t*>(place_weight(t.scales, count / 32));
+  }
 
  private:
   static constexpr size_t kPermanent = size_t{512} << 20, kStep = size_t{512} << 20;
@@ -131,7 +136,8 @@ const Operators& far_operators() {
           [](Context& c, std::span<FeedForward> experts) {
             for (FeedForward& e : experts)
               for (Weight* w : {&e.w1, &e.w3, &e.w2}) static_cast<FarContext&>(c).load(*w);
-          }};
+          },
+      .load_table = [](Context& c, EngramTable& t) { static_cast<FarContext&>(c).load(t); }};
 #undef HADAL_FAR
   return operators;
 }
