@@ -35,15 +35,13 @@ void measure(const Arguments& a, StepBench& bench, CachePools& pools, int batch,
 
 void run(Arguments& a) {
   StepBench bench(a.steps);
-  const int64_t steps = a.steps.warm_up + a.steps.steps + StepBench::kProfiled;
-  if (a.contexts.empty()) a.contexts = {std::clamp<int64_t>(bench.config().max_position_embeddings - steps, 1, 8192)};
+  if (a.contexts.empty())
+    a.contexts = {std::clamp<int64_t>(bench.config().max_position_embeddings - bench.steps(), 1, 8192)};
   const int64_t page_tokens = bench.model().cache_layout().page_tokens;
   const int most = *std::max_element(a.batches.begin(), a.batches.end());
   const int64_t longest = *std::max_element(a.contexts.begin(), a.contexts.end());
-  const int64_t grown = longest + steps;
-  if (grown > bench.config().max_position_embeddings)
-    fail(ErrorKind::invalid_argument, "a context of {} tokens grows to {}, the model takes {}", longest, grown,
-         bench.config().max_position_embeddings);
+  bench.expect_context(longest, bench.steps());
+  const int64_t grown = longest + bench.steps();
   const auto pools = bench.make_pools(most, static_cast<int>(most * ((grown + page_tokens - 1) / page_tokens)));
   bench.expect_rows(most);
   if (on_gpu(bench.backend()) && a.steps.cuda_graphs == "on") {

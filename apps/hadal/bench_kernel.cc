@@ -17,14 +17,9 @@ namespace {
 
 using cpu::Multiply;
 
-struct Arguments {
-  std::string isa, op, device = "cpu", numerics = "bf16";
+struct Arguments : ReleaseBench {
+  std::string isa, cases = "release";
   int threads = 0;
-  int repeats = 9;
-  std::vector<int> rows;
-  std::string cases = "release", config = "v41-flash", rank = "ep4", peers;
-  int64_t context = 131072;
-  bool json = false, check = false;
 };
 
 struct Result {
@@ -220,21 +215,7 @@ void run_test_cases(const Arguments& a) {
 
 void run(const Arguments& a) {
   if (a.device != "cpu" && a.cases == "tests") return run_test_cases(a);
-  if (a.device != "cpu") {
-    ReleaseBench release;
-    release.config = a.config;
-    release.rank = a.rank;
-    release.device = a.device;
-    release.numerics = a.numerics;
-    release.op = a.op;
-    release.peers = a.peers;
-    release.context = a.context;
-    release.repeats = a.repeats;
-    release.json = a.json;
-    release.check = a.check;
-    if (!a.rows.empty()) release.rows = a.rows;
-    return run_release_bench(release);
-  }
+  if (a.device != "cpu") return run_release_bench(a);
   const Isa isa = use_isa(a.isa);
   CpuContext context(parse_numerics(a.numerics), a.threads);
   Bench bench(a, isa);

@@ -23,9 +23,7 @@ void run(Arguments& a) {
     fail(ErrorKind::invalid_argument, "{} cached tokens and {} new ones do not make a context of {}", a.cached,
          a.tokens, a.context);
   StepBench bench(a.steps);
-  if (a.context > bench.config().max_position_embeddings)
-    fail(ErrorKind::invalid_argument, "the context is {} tokens, the model takes {}", a.context,
-         bench.config().max_position_embeddings);
+  bench.expect_context(a.context);
   const int page_tokens = bench.model().cache_layout().page_tokens;
   // One page more: a prompt that begins inside a page copies it.
   const auto pools = bench.make_pools(1, static_cast<int>((a.context + page_tokens - 1) / page_tokens) + 1);

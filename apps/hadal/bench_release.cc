@@ -20,6 +20,9 @@ namespace {
 
 using deepseek_v41::Cost;
 
+// Up to so many rows are as many requests that decode; more are a chunk of one prompt.
+constexpr int kMostDecoding = 128;
+
 // ---- other kernels for the same job -------------------------------------------------------------------------------------
 // Lines of a CSV file with the columns kernel, shape, peer and median_ms, among others. Fields may be quoted.
 class Peers {
@@ -112,7 +115,7 @@ Call describe(OperatorId op, const void* args, int rows, int64_t context) {
   const auto peer = [&]<typename... T>(fmt::format_string<T...> text, T&&... values) {
     call.peers.push_back(fmt::format(text, std::forward<T>(values)...));
   };
-  const bool prefill = rows > 128;
+  const bool prefill = rows > kMostDecoding;
   switch (op) {
     case OperatorId::hyper_connection: {
       const auto& a = *static_cast<const HyperConnectionArgs*>(args);
@@ -319,6 +322,13 @@ void print(const ReleaseBench& o, const StepBench& bench, const std::vector<Resu
 
 void run_release_bench(const ReleaseBench& o) {
   const Peers peers(o.peers);
+  const std::vector<int> all = o.rows.empty() ? std::vector<int>{1, 32, 128, 4096} : o.rows;
+  const int most = *std::max_element(all.begin(), all.end());
+  int requests = 1;
+  for (const int rows : all)
+    if (rows <= kMostDecoding) requests = std::max(requests, rows);
+  if (most > kMostDecoding && o.context < most)
+    fail(ErrorKind::invalid_argument, "{} rows of one prompt do not fit a context of {}", most, o.context);
   StepBenchOptions steps;
   steps.config = o.config;
   steps.rank = o.rank;
@@ -327,28 +337,24 @@ void run_release_bench(const ReleaseBench& o) {
   steps.layers = o.layers;
   steps.engram_rows = 1600000;  // rows of random tables are alike
   StepBench bench(steps);
+  bench.expect_context(o.context);
   const int page_tokens = bench.model().cache_layout().page_tokens;
-  const int most = *std::max_element(o.rows.begin(), o.rows.end());
-  int requests = 1;
-  for (const int rows : o.rows)
-    if (rows <= 128) requests = std::max(requests, rows);
-  if (most > 128 && o.context < most)
-    fail(ErrorKind::invalid_argument, "{} rows of one prompt do not fit a context of {}", most, o.context);
   const auto pages = static_cast<int>(requests * ((o.context + page_tokens - 1) / page_tokens));
   const auto pools = bench.make_pools(requests, pages);
   bench.expect_rows(most);
   Measure measure(o, bench);
-  for (const int rows : o.rows) {
-    // Up to 128 rows are as many requests that decode; more are a chunk of one prompt.
-    const int count = rows <= 128 ? rows : 1, each = rows / count;
+  for (const int rows : all) {
+    const int count = rows <= kMostDecoding ? rows : 1, each = rows / count;
     const std::vector<int32_t> before = bench.random_tokens(o.context - each);
     std::deque<RequestState> states;
     std::vector<SegmentRequest> segments;
     for (int i = 0; i < count; ++i) {
       RequestState& state = states.emplace_back(*pools);
-      state.propose(before);
-      state.commit(o.context - each);
-      segments.push_back({&state, rows <= 128 ? LogitsWanted::all : LogitsWanted::last});
+      if (!before.empty()) {
+        state.propose(before);
+        state.commit(o.context - each);
+      }
+      segments.push_back({&state, rows <= kMostDecoding ? LogitsWanted::all : LogitsWanted::last});
     }
     measure.step(
         segments,

@@ -1,11 +1,12 @@
 // hadal bench stage: where the time of one step goes, of a prompt chunk or of a decode step, as a table and a picture.
 #include <cstdio>
-#include <fstream>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "bench.h"
 #include "bench_steps.h"
+#include "checkpoint/output_file.h"
 
 namespace hadal {
 namespace {
@@ -23,16 +24,11 @@ void run(Arguments& a) {
   if (a.context == 0) a.context = decode ? 512 : a.tokens;
   if (!decode && a.context < a.tokens)
     fail(ErrorKind::invalid_argument, "a context of {} tokens cannot end with a chunk of {}", a.context, a.tokens);
-  std::ofstream file;
-  if (!a.plot.empty()) {
-    file.open(a.plot);
-    if (!file) fail(ErrorKind::invalid_argument, "cannot write '{}'", a.plot);
-  }
+  std::optional<OutputFile> picture;  // opened before the run, which may take long
+  if (!a.plot.empty()) picture.emplace(a.plot);
   StepBench bench(a.steps);
-  const int64_t grown = a.context + (decode ? a.steps.warm_up + a.steps.steps + StepBench::kProfiled : 0);
-  if (grown > bench.config().max_position_embeddings)
-    fail(ErrorKind::invalid_argument, "a context of {} tokens grows to {}, the model takes {}", a.context, grown,
-         bench.config().max_position_embeddings);
+  const int64_t growth = decode ? bench.steps() : 0, grown = a.context + growth;
+  bench.expect_context(a.context, growth);
   const int64_t page = bench.model().cache_layout().page_tokens;
   const int requests = decode ? a.batch : 1;
   const auto pools = bench.make_pools(requests, static_cast<int>(requests * ((grown + page - 1) / page + 1)));
@@ -41,7 +37,6 @@ void run(Arguments& a) {
                                  : time_prefill(bench, *pools, "full", a.context, a.tokens);
   const std::string title = decode ? fmt::format("Decode step of {} at {} tokens", a.batch, a.context)
                                    : fmt::format("{} tokens of a prompt of {}", a.tokens, a.context);
-  if (file.is_open()) file << bench.picture(title, times);
   if (a.steps.json) {
     json::object result = bench.result(times);
     result["mode"] = decode ? "decode" : "prefill full";
@@ -52,7 +47,11 @@ void run(Arguments& a) {
     fmt::print("{}\n\n{}\n", bench.describe(), title);
     bench.print(times);
   }
-  if (file.is_open() && !file.flush()) fail(ErrorKind::invalid_argument, "writing '{}' failed", a.plot);
+  if (picture) {
+    const std::string svg = bench.picture(title, times);
+    picture->write(std::as_bytes(std::span(svg)));
+    picture->commit();
+  }
 }
 
 }  // namespace

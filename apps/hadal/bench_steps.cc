@@ -86,10 +86,10 @@ void StepBenchOptions::add_to(CLI::App& command) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   command
-      .add_option("--routing", routing,
-                  "Experts of a row: model (the router's), uniform, exact (all get the same number), skewed (the "
-                  "hottest get four "
-                  "times their share); model without --emulate-rank, uniform with it")
+      .add_option(
+          "--routing", routing,
+          "Experts of a row: model (the router's), uniform, exact (all get the same number), skewed (the hottest get "
+          "four times their share); model without --emulate-rank, uniform with it")
       ->check(CLI::IsMember({"model", "uniform", "exact", "skewed"}));
   command.add_option("--device", device, "cpu, cuda or cuda:portable; cuda when --config is given, else cpu")
       ->check(CLI::IsMember({"cpu", "cuda", "cuda:portable"}));
@@ -335,6 +335,14 @@ StepTimes StepBench::measure(std::span<const SegmentRequest> requests, const std
   for (size_t s = 0; s < kStages; ++s) times.stages[s].seconds = median_of(profiled[s]);
   times.gaps = median_of(profiled[kStages]);
   return times;
+}
+
+void StepBench::expect_context(int64_t context, int64_t growth) const {
+  const int64_t most = config().max_position_embeddings;
+  if (context + growth <= most) return;
+  if (growth == 0) fail(ErrorKind::invalid_argument, "the context is {} tokens, the model takes {}", context, most);
+  fail(ErrorKind::invalid_argument, "a context of {} tokens grows to {}, the model takes {}", context, context + growth,
+       most);
 }
 
 void StepBench::visit_step(std::span<const SegmentRequest> requests, const std::function<void()>& propose,

@@ -39,8 +39,8 @@ struct StepTimes {
   // Of a CPU, whose memory's rate drifts: for each step the share of its time that the floor takes by a roof measured just
   // before it.
   std::vector<double> shares;
-  std::vector<double>
-      cpu;             // of a CPU: its time for each step, a thread; on a machine that others use, less than `steps`
+  // Of a CPU: its time for each step, a thread; on a machine that others use, less than `steps`.
+  std::vector<double> cpu;
   int64_t tokens = 0;  // of one step
   struct StageTime {
     double seconds = 0;  // median over the profiled steps
@@ -64,6 +64,11 @@ class StepBench {
   deepseek_v41::Model& model() { return *model_; }
   Context& context() { return *context_; }
   Backend backend() const { return backend_; }
+
+  // Steps of measure(), by which requests that decode grow.
+  int64_t steps() const { return int64_t{options_.warm_up} + options_.steps + kProfiled; }
+  // Throws when requests of `context` tokens, which grow by so many, are longer than the model takes.
+  void expect_context(int64_t context, int64_t growth = 0) const;
 
   // Pools for `slots` requests and `pages` pages, full of random rows.
   std::unique_ptr<CachePools> make_pools(int slots, int pages);

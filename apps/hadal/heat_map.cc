@@ -6,18 +6,13 @@
 #include <cmath>
 
 #include "bench_load.h"
+#include "svg.h"
 
 namespace hadal {
 namespace {
 
 constexpr int kRows = 24;
 constexpr double kColumn = 56, kRow = 14, kLeft = 72, kTop = 76, kGap = 40;
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
-  return out;
-}
 
 // From almost white to dark blue.
 std::string colour(double share) {
@@ -41,7 +36,7 @@ void write_map(const HeatMap& map, const std::string& x_label, double left, std:
   for (const HeatMapColumn& c : map.columns)
     if (c.expected && std::isfinite(*c.expected)) most = std::max(most, *c.expected);
   const double width = kColumn * static_cast<double>(map.columns.size()), height = kRow * kRows;
-  fmt::format_to(at, "<text x='{}' y='{}' font-weight='bold'>{}</text>\n", left, kTop - 14, escaped(map.title));
+  fmt::format_to(at, "<text x='{}' y='{}' font-weight='bold'>{}</text>\n", left, kTop - 14, svg_text(map.title));
   if (most == 0) {
     fmt::format_to(at, "<text x='{}' y='{}'>no values</text>\n", left, kTop + 14);
     return;
@@ -64,12 +59,12 @@ void write_map(const HeatMap& map, const std::string& x_label, double left, std:
       fmt::format_to(at,
                      "<rect x='{:.1f}' y='{:.1f}' width='{}' height='{}' fill='{}'><title>{}: {:.1f}% from {} to "
                      "{}</title></rect>\n",
-                     x, kTop + height - kRow * (r + 1), kColumn - 1, kRow - 1, colour(share), escaped(c.name),
+                     x, kTop + height - kRow * (r + 1), kColumn - 1, kRow - 1, colour(share), svg_text(c.name),
                      share * 100, milliseconds(least * std::exp(step * r)),
                      milliseconds(least * std::exp(step * (r + 1))));
     }
     fmt::format_to(at, "<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>\n", x + kColumn / 2,
-                   kTop + height + 18, escaped(c.name));
+                   kTop + height + 18, svg_text(c.name));
     if (c.values.empty()) continue;
     const Percentiles p = percentiles(c.values);
     if (c.expected) {
@@ -92,7 +87,7 @@ void write_map(const HeatMap& map, const std::string& x_label, double left, std:
   for (const auto& [points, dash] : {std::pair{&middle, ""}, {&tail, " stroke-dasharray='5 4'"}})
     fmt::format_to(at, "<polyline points='{}' fill='none' stroke='#c2410c' stroke-width='2'{}/>\n", *points, dash);
   fmt::format_to(at, "<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>\n{}", left + width / 2,
-                 kTop + height + 38, escaped(x_label), means);
+                 kTop + height + 38, svg_text(x_label), means);
 }
 
 }  // namespace
@@ -111,7 +106,7 @@ std::string heat_maps_svg(const std::string& title, const std::string& x, const 
       "<text x='{2}' y='26' font-size='15' font-weight='bold'>{3}</text>\n{4}"
       "<text x='{2}' y='{5:.0f}' fill='#444'>Darker: a larger share of the column. Line: median; dashed: 99th "
       "percentile. Dot and ring: mean, and what theory expects of it.</text>\n</svg>\n",
-      width, height, kLeft, escaped(title), inside, height - 14);
+      width, height, kLeft, svg_text(title), inside, height - 14);
 }
 
 }  // namespace hadal

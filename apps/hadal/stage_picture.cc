@@ -4,16 +4,12 @@
 
 #include <algorithm>
 
+#include "svg.h"
+
 namespace hadal {
 namespace {
 
 constexpr double kLeft = 150, kTop = 72, kRow = 26, kBar = 480, kRight = 330;
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
-  return out;
-}
 
 }  // namespace
 
@@ -35,7 +31,7 @@ std::string stage_picture_svg(const std::string& title, const std::string& subti
                    "<rect x='{}' y='{:.1f}' width='{:.1f}' height='{}' fill='#bcd3ea' />\n"
                    "<rect x='{}' y='{:.1f}' width='{:.1f}' height='{}' fill='#08306b' />\n"
                    "<text x='{:.1f}' y='{:.1f}'>{}</text>\n",
-                   kLeft - 8, y + 14, escaped(bar.name), kLeft, y, length(bar.ms), kRow - 6, kLeft, y + 5,
+                   kLeft - 8, y + 14, svg_text(bar.name), kLeft, y, length(bar.ms), kRow - 6, kLeft, y + 5,
                    length(std::min(bar.floor_ms, bar.ms)), kRow - 16, kLeft + length(bar.ms) + 8, y + 14, text);
     y += kRow;
   }
@@ -46,7 +42,7 @@ std::string stage_picture_svg(const std::string& title, const std::string& subti
       "<text x='16' y='26' font-size='15' font-weight='bold'>{2}</text>\n<text x='16' y='46' fill='#444'>{3}</text>\n"
       "{4}<text x='16' y='{5:.0f}' fill='#444'>Light: the time of a stage. Dark: what its bytes and operations take "
       "at least.</text>\n</svg>\n",
-      width, height, escaped(title), escaped(subtitle), inside, height - 14);
+      width, height, svg_text(title), svg_text(subtitle), inside, height - 14);
 }
 
 }  // namespace hadal
