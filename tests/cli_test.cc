@@ -142,8 +142,8 @@ TEST(CommandLine, RunIsReproducible) {
 
 // Every stage of a step is there, with time and a floor. Times of a machine that others use bear no comparison.
 TEST(CommandLine, BenchSplitsStepsIntoStages) {
-  for (const std::string bench :
-       {"prefill --context 200 --tokens 64 --prefill exact", "decode --context 100 --batch 3"}) {
+  for (const std::string bench : {"prefill --context 200 --tokens 64 --prefill exact", "decode --context 100 --batch 3",
+                                  "stage --context 200 --tokens 64", "stage --context 100 --batch 3"}) {
     const Result r = hadal(fmt::format("bench {} {} --threads 1 --steps 2 --warm-up 1 --json", bench, golden("v41-a")));
     ASSERT_EQ(r.status, 0) << r.err;
     const json::value result = parse_json(r.out, "bench");
@@ -154,11 +154,24 @@ TEST(CommandLine, BenchSplitsStepsIntoStages) {
       if (name == "gaps") continue;
       EXPECT_GT(stage.at("floor_ms").as_double(), 0) << name;
     }
-    const double tokens = bench.starts_with("prefill") ? 64 : 3;
+    const double tokens = bench.find("--batch") == std::string::npos ? 64 : 3;
     EXPECT_EQ(static_cast<double>(result.at("tokens_per_step").as_int64()), tokens);
     EXPECT_NEAR(result.at("tokens_per_s_per_gpu").as_double() * result.at("step_ms").at("median").as_double() * 1e-3,
                 tokens, 1e-6);
   }
+}
+
+TEST(CommandLine, BenchStageDrawsThem) {
+  const std::string file = fmt::format("{}/stages-{}.svg", testing::TempDir(), ::getpid());
+  const Result r =
+      hadal(fmt::format("bench stage {} --tokens 64 --threads 1 --steps 2 --plot '{}'", golden("v41-a"), file));
+  ASSERT_EQ(r.status, 0) << r.err;
+  std::ifstream in(file);
+  const std::string svg((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  std::filesystem::remove(file);
+  EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n")) << svg;
+  for (const char* part : {">experts<", ">sparse attention<", ">between operators<", "64 tokens of a prompt of 64"})
+    EXPECT_NE(svg.find(part), std::string::npos) << part;
 }
 
 struct Mistake {
@@ -180,6 +193,13 @@ TEST_P(Mistakes, AreToldApart) {
 INSTANTIATE_TEST_SUITE_P(
     All, Mistakes,
     testing::Values(
+        Mistake{"run {} --ids 0,1 --tuning /nonexistent", 4, "cannot read the tuning file /nonexistent"},
+        Mistake{"run {0} --ids 0,1 --tuning {0}/config.json", 3, "expected hadal-tuning 1"},
+        Mistake{"tune --config {} --rows 128", 2, "--rows"},
+        Mistake{"tune --config {} --numerics fp32", 2, "--numerics"},
+        Mistake{"bench stage {} --plot /nonexistent/stages.svg", 4, "/nonexistent/stages.svg"},
+        Mistake{"bench stage {} --tokens 64 --context 63", 2, "cannot end with a chunk of 64"},
+        Mistake{"bench stage {} --batch 1 --context 99999999", 2, "grows to"},
         Mistake{"logits {} --ids 0,512 --out /dev/null", 2, "token id 512 at position 1 is out of range"},
         Mistake{"logits {} --ids 0,-3 --out /dev/null", 2, "'-3' is not a token id"},
         Mistake{"logits {} --ids 0,99999999999 --out /dev/null", 2, "is not a token id"},

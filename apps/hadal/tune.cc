@@ -1,10 +1,11 @@
 // hadal tune: times the tiles of the matrix kernels on this card, and keeps the fastest in a file.
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
+#include <span>
 
 #include "base/error.h"
 #include "checkpoint/deepseek_v41_config.h"
+#include "checkpoint/output_file.h"
 #include "commands.h"
 #include "engine/backend.h"
 #include "model_options.h"
@@ -19,7 +20,7 @@ namespace {
 
 struct Arguments {
   std::string config = "v41-flash";
-  std::string numerics = "bf16,fp8";
+  std::vector<std::string> numerics = {"bf16", "fp8"};
   std::string out;
   std::vector<int> rows = {256, 512, 1024, 2048, 4096};
 };
@@ -54,7 +55,6 @@ void measure(const Arguments& a, Numerics numerics, const V41Config& config, Tun
     if (linear.k == 0) continue;
     const std::unique_ptr<Context> base = make_context(Backend::cuda, numerics, 0, GpuOptions{.graphs = false});
     cuda::CudaContext& context = cuda::CudaContext::of(*base);
-    tuning.card = context.device().name;
     for (const int rows : a.rows) {
       const std::vector<Tuning::Choice> times = cuda::time_tiles(context, operators_of(Backend::cuda), linear, rows);
       if (times.empty()) continue;
@@ -74,23 +74,24 @@ void measure(const Arguments& a, Numerics numerics, const V41Config& config, Tun
 void run([[maybe_unused]] const Arguments& a) {
 #ifdef HADAL_HAVE_CUDA
   const V41Config config = V41Config::load(find_config(a.config));
-  std::vector<Numerics> modes;
-  for (const std::string& name : CLI::detail::split(a.numerics, ',')) modes.push_back(parse_numerics(name));
-  for (const int rows : a.rows)
-    if (rows < 1) fail(ErrorKind::invalid_argument, "--rows has {}, expected 1 or more", rows);
+  if (const std::string reason = cuda::unavailable_reason(); !reason.empty())
+    fail(ErrorKind::unsupported, "{}; hadal tune measures a GPU", reason);
   use_tuning("off");
   Tuning tuning;
-  fmt::print("ms of every tile, sustained; * is kept\n");
-  for (const Numerics numerics : modes) measure(a, numerics, config, tuning);
+  tuning.card = cuda::device_info(0).name;
   const std::filesystem::path path = a.out.empty() ? tuning_file_of(tuning.card) : std::filesystem::path(a.out);
   if (path.has_parent_path()) {
-    std::error_code ignored;
+    std::error_code ignored;  // the file says what is wrong
     std::filesystem::create_directories(path.parent_path(), ignored);
   }
-  std::ofstream file(path);
-  file << tuning.text();
-  file.close();
-  if (!file) fail(ErrorKind::io, "cannot write {}", path.string());
+  OutputFile file(path);  // before the measurement, which takes a while
+  fmt::print("ms of every tile, sustained; * is kept\n");
+  for (const std::string& mode : a.numerics) measure(a, parse_numerics(mode), config, tuning);
+  if (tuning.choices().empty())
+    fail(ErrorKind::invalid_data, "no weight of {} has tiles to choose among; nothing is written", a.config);
+  const std::string text = tuning.text();
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
   fmt::print(stderr, "hadal: {} choices for {} in {}\n", tuning.choices().size(), tuning.card, path.string());
 #else
   fail(ErrorKind::unsupported, "this build has no CUDA backend; hadal tune is for cards");
@@ -107,13 +108,20 @@ void add_tune(CLI::App& app) {
       ->add_option("--config", a->config,
                    "Configuration whose shapes are measured: a file, or the name of one that comes with Hadal")
       ->capture_default_str();
-  command->add_option("--numerics", a->numerics, "Modes to measure, separated by commas")->capture_default_str();
-  command->add_option("--rows", a->rows, "Rows of a step to measure at; others take the next larger")
+  command->add_option("--numerics", a->numerics, "Modes to measure: bf16, fp8")
       ->delimiter(',')
+      ->check(CLI::IsMember({"bf16", "fp8"}))
+      ->capture_default_str();
+  command
+      ->add_option("--rows", a->rows,
+                   "Rows of a step to measure at; others take the next larger (with 128 or fewer there is no choice)")
+      ->delimiter(',')
+      ->check(CLI::Range(129, 1 << 16))
       ->capture_default_str();
   command->add_option(
       "--out", a->out,
-      "File to write (default: tuning/NAME-OF-CARD.txt, where --tuning auto finds it beside the binary)");
+      "File to write (default: tuning/NAME-OF-CARD.txt; --tuning auto looks for that beside the binary, "
+      "in share/hadal and in the source tree)");
   command->callback([a] { run(*a); });
 }
 

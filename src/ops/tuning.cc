@@ -14,9 +14,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string& place() {
-  static std::string where = "auto";
-  return where;
+// Of this process: what use_tuning was told, and what the file of that name holds.
+struct Source {
+  std::string where = "auto";
+  Tuning given;
+};
+Source& source() {
+  static Source source;
+  return source;
 }
 
 std::string read(const fs::path& path) {
@@ -75,7 +80,9 @@ Tuning Tuning::parse(std::string_view text, const std::string& path) {
   return tuning;
 }
 
-void use_tuning(const std::string& where) { place() = where; }
+void use_tuning(const std::string& where) {
+  source() = {where, where == "auto" || where == "off" ? Tuning{} : Tuning::parse(read(where), where)};
+}
 
 fs::path tuning_file_of(const std::string& card) {
   std::string name = card;
@@ -85,14 +92,14 @@ fs::path tuning_file_of(const std::string& card) {
 }
 
 Tuning load_tuning(const std::string& card) {
-  if (place() == "off") return {};
-  if (place() != "auto") {
-    Tuning tuning = Tuning::parse(read(place()), place());
-    if (tuning.card != card)
+  const auto& [where, given] = source();
+  if (where == "off") return {};
+  if (where != "auto") {
+    if (given.card != card)
       fail(ErrorKind::invalid_argument,
-           "{} was measured on '{}', this card is '{}'; measure it with hadal tune, or give --tuning off", place(),
-           tuning.card, card);
-    return tuning;
+           "{} was measured on '{}', this card is '{}'; measure it with hadal tune, or give --tuning off", where,
+           given.card, card);
+    return given;
   }
   std::error_code ignored;
   const fs::path binary = fs::read_symlink("/proc/self/exe", ignored).parent_path();

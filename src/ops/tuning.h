@@ -44,10 +44,11 @@ class Tuning {
   std::map<TunedShape, Choice> choices_;
 };
 
-// Where this process looks: "auto" (tuning/NAME-OF-CARD.txt beside the binary or under share/hadal), "off", or a file, which
-// must then exist and be for the card. To be called before the first context.
+// Where this process looks: "auto" (tuning/NAME-OF-CARD.txt beside the binary, under share/hadal or in the source tree),
+// "off", or a file, which is read now: throws io or invalid_data. To be called before the first context.
 void use_tuning(const std::string& where);
-// The choices for a card; empty when there is no file for it.
+// The choices for a card; empty when there is no file for it. Throws invalid_argument when a file was named that is for
+// another card.
 Tuning load_tuning(const std::string& card);
 // tuning/NVIDIA-H200.txt
 std::filesystem::path tuning_file_of(const std::string& card);

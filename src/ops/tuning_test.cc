@@ -1,6 +1,10 @@
 #include "ops/tuning.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "base/error.h"
 
@@ -53,10 +57,16 @@ TEST(Tuning, DamagedFilesSayWhere) {
 }
 
 TEST(Tuning, AFileForAnotherCardIsRefused) {
-  use_tuning("/nonexistent/tuning.txt");
+  EXPECT_THROW(use_tuning("/nonexistent/tuning.txt"), Error);
+  EXPECT_THROW(use_tuning("/proc/version"), Error);  // no tuning file
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / fmt::format("tuning-{}.txt", ::getpid());
+  std::ofstream(file) << "hadal-tuning 1\ncard NVIDIA H100\nfp8 512 5120 4096 128x128 0.02\n";
+  use_tuning(file);
+  std::filesystem::remove(file);  // it has been read
+  EXPECT_EQ(load_tuning("NVIDIA H100").choices().size(), 1u);
   EXPECT_THROW(load_tuning("NVIDIA H200"), Error);
   use_tuning("off");
-  EXPECT_TRUE(load_tuning("NVIDIA H200").choices().empty());
+  EXPECT_TRUE(load_tuning("NVIDIA H100").choices().empty());
   use_tuning("auto");
   EXPECT_TRUE(load_tuning("No such card").choices().empty());
 }
