@@ -81,8 +81,8 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
-// Counts how many of `rounds` mutations of `seed` are accepted by `read`. With --gtest_shuffle --gtest_repeat=N every repetition
-// damages in other ways.
+// Counts how many of `rounds` mutations of `seed` are accepted by `read`. With --gtest_shuffle --gtest_repeat=N every
+// repetition damages in other ways.
 template <typename Read>
 int survive(const std::string& seed, int rounds, uint64_t random_seed, Read read) {
   Mutator mutate(random_seed + 1000 * static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed()));

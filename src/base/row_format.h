@@ -36,11 +36,11 @@ void unpack_row(RowFormat format, const uint8_t* row, int dim, float* x);
 
 // Q1 in place: the rounding that `official` numerics apply to the inputs of FP8 and FP4 linears.
 void round_fp8_32(float* x, int dim);
-// Q4 in place: the rounding that `fp8` numerics apply to the inputs of FP8 linears. As Q1, in groups of 128; the last one may be
-// shorter.
+// Q4 in place: the rounding that `fp8` numerics apply to the inputs of FP8 linears. As Q1, in groups of 128; the last one
+// may be shorter.
 void round_fp8_128(float* x, int dim);
-// Q5 in place: the rounding that `fp8` numerics apply to the inputs of FP4 linears. As Q1, with one scale for the row. Its scale, and the
-// rounding of a part of the row with it.
+// Q5 in place: the rounding that `fp8` numerics apply to the inputs of FP4 linears. As Q1, with one scale for the row. Its
+// scale, and the rounding of a part of the row with it.
 void round_fp8_row(float* x, int dim);
 float fp8_row_scale(const float* x, int dim);
 void round_fp8(float* x, int n, float scale);

@@ -45,8 +45,8 @@ class Checkpoint {
   // decodes about a fifth slower. Shows its progress. Throws io.
   void reload() const;
 
-  // Starts a thread that maps all that is read in order, so that no step waits for page faults (which take longer than to read
-  // the page); nothing when that does not fit into memory. It ends with the checkpoint.
+  // Starts a thread that maps all that is read in order, so that no step waits for page faults (which take longer than to
+  // read the page); nothing when that does not fit into memory. It ends with the checkpoint.
   void map_ahead();
 
   const std::vector<SafetensorsFile>& shards() const;

@@ -102,8 +102,7 @@ void warm_up(Model& model, CachePools& pools, const EngineOptions& options, int 
     if (e.kind() != ErrorKind::out_of_memory) throw;
     fail(ErrorKind::out_of_memory,
          "{}; a step of {} rows, or one of {} requests, does not fit beside the cache of {} tokens: ask for fewer "
-         "tokens in a "
-         "step, fewer requests at once, or a smaller cache",
+         "tokens in a step, fewer requests at once, or a smaller cache",
          e.what(), rows, options.max_requests, plan.cache_tokens);
   }
   model.set_recording(records);

@@ -55,7 +55,8 @@ class Model {
   Step forward(StepPlan& plan, const Observer& observe = {});
 
   // Steps of a backend that can record are recorded and replayed, unless they are large: those that were prepared, and others
-  // when their shape comes for the second time. Off: every step gives the operators its work anew, as watchers of operators need it.
+  // when their shape comes for the second time. Off: every step gives the operators its work anew, as watchers of operators
+  // need it.
   void set_recording(bool on) { recording_ = on; }
   bool records() const { return recording_ && context_.can_record(); }
   // Sizes that decode steps are filled up to from now on.

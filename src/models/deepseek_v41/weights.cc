@@ -51,8 +51,7 @@ bool tables_on_host(const Checkpoint& checkpoint, Context& context, const Operat
   if (tables > host)
     fail(ErrorKind::out_of_memory,
          "{}: the Engram tables have {:.1f} GiB and go to host memory, which has {:.1f} GiB to give; the device has "
-         "room "
-         "for {:.1f} GiB, the other weights take {:.1f}",
+         "room for {:.1f} GiB, the other weights take {:.1f}",
          checkpoint.directory().string(), gib(tables), gib(host), gib(room), gib(experts + rest));
   return true;
 }

@@ -152,8 +152,8 @@ __device__ __forceinline__ bool named_barrier_any(int id, int threads, bool valu
   return any != 0;
 }
 
-// Programmatic launches (launch.h); nothing on other cards, where no kernel starts early. What follows sees everything that the kernel in front wrote; and the kernel behind may start, as
-// far as its own wait.
+// Programmatic launches (launch.h); nothing on other cards, where no kernel starts early. What follows sees everything that
+// the kernel in front wrote; and the kernel behind may start, as far as its own wait.
 __device__ __forceinline__ void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

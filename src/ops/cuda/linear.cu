@@ -20,7 +20,8 @@ __global__ void add_segments(const LinearProblem p) {
   store_output(p, i / n_total, i % n_total, total);
 }
 
-// x rounded by Q1, Q4 or Q5 (`group` channels a scale; the last group of the k columns of an input may be shorter), one warp a group.
+// x rounded by Q1, Q4 or Q5 (`group` channels a scale; the last group of the k columns of an input may be shorter), one
+// warp a group.
 __global__ void quantise_input(const uint16_t* x, int64_t x_stride, const int32_t* x_row, int64_t warps, int k,
                                int inputs, int group, uint16_t* out) {
   const int64_t warp = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32;

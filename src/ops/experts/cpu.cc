@@ -112,8 +112,8 @@ void experts(Context& any, const ExpertsArgs& args) {
     x_routed = prepare(context, scratch, args.x.f32(), d, args.rows, routed);
   auto* tiles = scratch.get<std::byte>(threads * kTileBytes);
 
-  // First products: gate and up of some columns for some rows of a unit, then SwiGLU, straight into the layout of w2, or as floats
-  // where the whole row is needed for that.
+  // First products: gate and up of some columns for some rows of a unit, then SwiGLU, straight into the layout of w2, or as
+  // floats where the whole row is needed for that.
   // Activations have the widest element, so that units of different layouts may share the buffer.
   const int64_t act_bytes = std::max(int64_t{width} * 4, int64_t{round_up(width, 128)} * 2);
   auto* act = scratch.get<std::byte>(pairs * act_bytes);

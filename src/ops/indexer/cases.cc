@@ -167,8 +167,8 @@ class Test final : public OperatorCase {
     const int64_t visible = reference::visible_groups(rows.position[r], c_.ratio);
     Scores out{std::vector<double>(visible, kNone), std::vector<double>(visible)};
     std::vector<float> key(c_.index_dim);
-    // Head weights are rounded twice, `official` rounds the product, its multiple and the sum as well. One of them that lies at
-    // a midpoint may come out a step or two of bf16 away, and then shows as up to half of this; without such a one, in eleven of
+    // Head weights are rounded twice, `official` rounds the product, its multiple and the sum as well. One of them that lies
+    // at a midpoint may come out a step or two of bf16 away, and then shows as up to half of this; without such a one, in eleven of
     // twelve seeds, scores agree to 1e-5 of it.
     const double unit = activation_unit(numerics);
     const double per_head = 2 * 2 * unit + (numerics == Numerics::official ? 3 * 2 * unit : 0) + sum(c_.heads).of_scale;
