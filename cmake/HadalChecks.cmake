@@ -2,6 +2,7 @@
 if(HADAL_TESTS)
   set(scripts ${CMAKE_SOURCE_DIR}/scripts)
   add_test(NAME house.layers COMMAND ${scripts}/check-layers.sh)
+  add_test(NAME house.cpu_includes COMMAND ${scripts}/check-cpu-includes.sh)
   add_test(NAME house.command_line_docs COMMAND ${scripts}/check-cli-docs.sh $<TARGET_FILE:hadal>)
   if(HADAL_HAVE_CUDA)
     add_test(NAME house.no_gpu COMMAND ${scripts}/check-no-gpu.sh $<TARGET_FILE:hadal>)

@@ -1,3 +1,4 @@
+#ifdef HADAL_HAVE_CUDA
 #include "ops/cuda/tensor_map.h"
 
 #include <cuda_runtime.h>
@@ -32,3 +33,4 @@ CUtensorMap bf16_boxes(const uint16_t* data, int64_t rows, int64_t columns, int6
 }
 
 }  // namespace hadal::cuda
+#endif

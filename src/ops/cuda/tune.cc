@@ -1,3 +1,4 @@
+#ifdef HADAL_HAVE_CUDA
 #include "ops/cuda/tune.h"
 
 #include <algorithm>
@@ -74,3 +75,4 @@ std::vector<Tuning::Choice> time_tiles(CudaContext& context, const Operators& op
 }
 
 }  // namespace hadal::cuda
+#endif
