@@ -1,4 +1,6 @@
 // Quotas of keys, and the records that the server keeps of its requests.
+#include <array>
+#include <atomic>
 #include <fstream>
 #include <sstream>
 
@@ -30,6 +32,8 @@ TEST(Quota, RequestsFillUpEvenly) {
   for (int i = 0; i < 6; ++i) EXPECT_EQ(refused(*quota, 1 << 30, start, kept), 0);
   EXPECT_EQ(refused(*quota, 1, start, kept), 10);
   EXPECT_EQ(refused(*quota, 1, start + seconds(7), kept), 3);
+  // A moment too early is a refusal that says when, too.
+  EXPECT_EQ(refused(*quota, 1, start + seconds(10) - std::chrono::microseconds(500), kept), 1);
   EXPECT_EQ(refused(*quota, 1, start + seconds(10), kept), 0);
   EXPECT_EQ(refused(*quota, 1, start + seconds(10), kept), 10);
   kept.pop_back();  // it used nothing, hence was none
@@ -93,6 +97,84 @@ TEST(ServeQuota, EachKeyHasItsOwn) {
   EXPECT_NE(large.body.find("100 tokens a minute"), std::string::npos) << large.body;
   EXPECT_NE(s.get("/metrics", free).body.find("hadal_http_over_quota_requests_total{model_name=\"tiny\"} 3"),
             std::string::npos);
+}
+
+// Clients of a used up quota beside others, over every protocol, streamed or not: an answer is whole, or a refusal of its
+// protocol's shape that says when to come back; nobody gets more than his share, and the others notice nothing.
+TEST(ServeQuota, RefusalsUnderLoad) {
+  ServerOptions o = test_options();
+  o.service.api_keys = {{"requests", 3, 0}, {"tokens", 0, 60}, {"free"}};
+  const TestServer s(o);
+  struct Kind {
+    const char *path, *body;
+  };
+  constexpr std::array<Kind, 4> kinds{{
+      {"/v1/chat/completions", R"("messages": [{"role": "user", "content": "x"}], "max_tokens": 4)"},
+      {"/v1/completions", R"("prompt": "x", "max_tokens": 4)"},
+      {"/v1/messages", R"("messages": [{"role": "user", "content": "x"}], "max_tokens": 4)"},
+      {"/v1/responses", R"("input": "x", "max_output_tokens": 4)"},
+  }};
+  std::atomic<int> refusals{0}, poor_answers{0};
+  std::atomic<int64_t> tokens{0};
+  const auto start = std::chrono::steady_clock::now();
+  const auto client = [&](const std::string& key, int first, int requests) {
+    HttpClient connection = s.client();  // one for all: behind a refusal it goes on
+    for (int i = first; i < first + requests; ++i) {
+      const Kind& kind = kinds[static_cast<size_t>(i) % kinds.size()];
+      const bool stream = i / 4 % 2 == 1;
+      const HttpClient::Answer answer =
+          connection.request("POST", kind.path, fmt::format(R"({{{}, "stream": {}}})", kind.body, stream),
+                             {{"authorization", "Bearer " + key}});
+      const std::string what = key + " " + kind.path + " " + answer.body;
+      if (answer.status == 200) {
+        if (key == "requests") ++poor_answers;
+        if (key == "tokens" && !stream) {
+          const Json whole = parse_body(answer);
+          const Json& usage = at(whole, "usage");
+          for (const char* part : {"prompt_tokens", "completion_tokens", "input_tokens", "output_tokens"})
+            if (const Json* count = usage.find(part)) tokens += count->as_integer().value_or(0);
+        }
+        EXPECT_TRUE(answer.header("content-type").starts_with(stream ? "text/event-stream" : "application/json"))
+            << what;
+        continue;
+      }
+      ++refusals;
+      ASSERT_EQ(answer.status, 429) << what;
+      EXPECT_NE(key, "free") << what;
+      EXPECT_TRUE(answer.header("content-type").starts_with("application/json")) << what;
+      EXPECT_FALSE(answer.header("x-request-id").empty()) << what;
+      const int wait = std::atoi(std::string(answer.header("retry-after")).c_str());
+      EXPECT_TRUE(wait >= 1 && wait <= 60) << wait << " " << what;
+      const Json body = parse_body(answer);
+      EXPECT_EQ(text_at(body, "error", "type"), "rate_limit_error") << what;
+      EXPECT_NE(text_at(body, "error", "message").find(key + " a minute"), std::string::npos) << what;
+      if (std::string_view(kind.path) == "/v1/messages") {
+        EXPECT_EQ(text_at(body, "type"), "error") << what;
+        EXPECT_EQ(text_at(body, "request_id"), answer.header("request-id")) << what;
+      } else {
+        EXPECT_EQ(text_at(body, "error", "code"), "rate_limit_exceeded") << what;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> clients;
+    for (int i = 0; i < 2; ++i) {
+      clients.emplace_back(client, "free", i, 8);
+      clients.emplace_back(client, "requests", i, 16);
+      clients.emplace_back(client, "tokens", i, 16);
+    }
+  }
+  const double minutes =
+      std::chrono::duration<double, std::ratio<60>>(std::chrono::steady_clock::now() - start).count();
+  EXPECT_GE(poor_answers, 3);
+  EXPECT_LE(poor_answers, 3 * (1 + minutes));
+  EXPECT_LE(static_cast<double>(tokens), 60 * (1 + minutes));
+  EXPECT_GT(refusals, 0);
+  EXPECT_TRUE(s.becomes_idle());
+  EXPECT_NE(
+      s.get("/metrics", {{"x-api-key", "free"}})
+          .body.find(fmt::format("hadal_http_over_quota_requests_total{{model_name=\"tiny\"}} {}\n", refusals.load())),
+      std::string::npos);
 }
 
 TEST(ServeTrace, HasEveryRequest) {

@@ -35,7 +35,7 @@ std::unique_ptr<Quota::Charge> Quota::charge(int64_t tokens, Clock::time_point n
   refill(now);
   const double for_request = requests_.wait(1), for_tokens = tokens_.wait(static_cast<double>(tokens));
   if (const double wait = std::max(for_request, for_tokens); wait > 0) {
-    const int seconds = static_cast<int>(std::ceil(wait - 1e-3));
+    const int seconds = std::max(1, static_cast<int>(std::ceil(wait - 1e-3)));  // 0 would mean: not said
     ApiError error(
         429,
         for_request >= for_tokens
