@@ -17,8 +17,8 @@ bench: build ## what this machine can do, and what the kernels make of it
 	$(BUILD)/hadal bench roof
 	$(BUILD)/hadal bench kernel
 
-lint: ## clang-format and clang-tidy over what changed
-	scripts/lint.sh --no-packages
+lint: ## clang-format and clang-tidy over every file
+	scripts/lint.sh --no-packages --all
 
 docs: build ## bring docs/command-line.md up to date with the help texts
 	scripts/check-cli-docs.sh $(BUILD)/hadal --update

@@ -56,13 +56,25 @@ if ((tidy)); then
     [[ $base == "$(git rev-parse HEAD)" ]] && base=$(git rev-parse HEAD~1 2>/dev/null || echo "$base")
     mapfile -t files < <({ git diff --name-only --diff-filter=d "$base" -- "${sources[@]}"; } | sort -u)
   fi
-  mapfile -t files < <(printf '%s\n' "${files[@]}" | grep -E '\.cc$' || true)
+  cuda=$(find_nvcc); cuda=${cuda%/bin/nvcc}
+  [[ -n $cuda ]] || say "CUDA sources are left out: there is no CUDA toolkit."
+  mapfile -t files < <(printf '%s\n' "${files[@]}" | grep -E "\\.(cc${cuda:+|cu})\$" || true)
   step "clang-tidy over ${#files[@]} files"
   if ((${#files[@]})); then
     tidy_bin=$(first_of clang-tidy-19 clang-tidy-16 clang-tidy)
     cmake --preset debug >/dev/null
     report=build/lint.txt
-    printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$jobs" "$tidy_bin" -p build/debug --quiet 2>/dev/null >$report || true
+    # Of CUDA sources the host's side, as clang understands them; scripts/clang-cuda has what it lacks for CUDA 13.
+    tidy_one() {
+      local flags=(-p build/debug)
+      [[ $1 == *.cu ]] && flags=(-- -xcuda --cuda-host-only --cuda-path="$cuda" --cuda-gpu-arch=sm_90a -Wno-unknown-cuda-version
+        -isystem scripts/clang-cuda -std=c++20 -Isrc -Iinclude -Ibench/kernels -DHADAL_HAVE_CUDA=1 -DFMT_HEADER_ONLY)
+      "$tidy_bin" --quiet "$1" "${flags[@]}" 2>/dev/null || echo "$ROOT/$1:1:1: error: clang-tidy ended with status $?"
+      say "$1" >&2
+    }
+    export -f tidy_one say
+    export tidy_bin cuda ROOT
+    printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$jobs" bash -c 'tidy_one "$1"' _ >$report
     sort -u $report | grep -E '^/.*(warning|error):' | sed "s|^$ROOT/||" >build/lint-findings.txt || true
     count=$(wc -l <build/lint-findings.txt)
     if ((count)); then

@@ -70,7 +70,8 @@ double mean_kl(const std::vector<float>& p, const std::vector<float>& q, size_t 
   EXPECT_EQ(p.size(), q.size());
   double sum = 0;
   for (size_t at = 0; at < p.size(); at += vocab) sum += kl_divergence(&p[at], &q[at], vocab);
-  return sum / static_cast<double>(p.size() / vocab);
+  const size_t rows = p.size() / vocab;
+  return sum / static_cast<double>(rows);
 }
 
 std::string name_of(const std::string& set) {

@@ -297,8 +297,8 @@ TEST(Engine, AFailedStepEndsItsRequests) {
   Engine engine(o);
   watch_operators(nullptr);
   int failed_steps = 0;
-#define HADAL_COUNT(op, Args) +1
-  constexpr int kOperators = 0 HADAL_OPERATORS(HADAL_COUNT);
+#define HADAL_COUNT(op, Args) 1,
+  constexpr int kOperators = static_cast<int>(std::initializer_list<int>{HADAL_OPERATORS(HADAL_COUNT)}.size());
 #undef HADAL_COUNT
   for (int which = 0; which < kOperators; ++which)
     for (const int call : {1, 9, 40}) {

@@ -61,8 +61,8 @@ inline TestServer& shared_server() {
   return server;
 }
 
-// A walk into a JSON value: at(answer, "choices", 0, "message", "content").
-inline const Json& at(const Json& value) { return value; }
+// A walk into a JSON value: at(answer, "choices", 0, "message", "content"). Into a temporary only within one expression.
+inline const Json& at(const Json& value) { return value; }  // NOLINT(bugprone-return-const-ref-from-parameter)
 template <typename... Rest>
 const Json& at(const Json& value, int index, Rest... rest);
 template <typename... Rest>

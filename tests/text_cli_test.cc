@@ -117,7 +117,7 @@ TEST_F(TextCommands, RunAnswersInTheChatFormat) {
 TEST_F(TextCommands, LaterTurnsComputeOnlyWhatIsNew) {
   for (const bool think : {false, true}) {
     std::vector<std::string> options{"--temperature", "0", "--system", "You are a helpful assistant."};
-    if (think) options.push_back("--think");
+    if (think) options.emplace_back("--think");
     const Result talk =
         chat("My name is Kate.\nWhat is the capital of France?\nWhat is 3 plus 4?\n/save " + file("talk.json") + "\n",
              options);

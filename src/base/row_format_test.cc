@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -144,11 +144,12 @@ TEST_P(Random, NearestOnTheGrid) {
   std::vector<double> grid;
   for (int code = 0; code < (fp8 ? 0x7f : 8); ++code)
     grid.push_back(fp8 ? from_e4m3(static_cast<uint8_t>(code)) : from_e2m1(static_cast<uint8_t>(code)));
-  srand(7);
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> unit(-1, 1);
   for (int trial = 0; trial < 300; ++trial) {
     std::vector<float> x(64);
     const double magnitude = std::ldexp(1.0, trial % 24 - 12);
-    for (float& v : x) v = static_cast<float>(magnitude * (rand() / (RAND_MAX / 2.0) - 1));
+    for (float& v : x) v = static_cast<float>(magnitude * unit(random));
     const std::vector<float> y = unpack(format, pack(format, x), 64);
     for (int b = 0; b < 64; b += block) {
       double top = 0;
@@ -171,10 +172,11 @@ TEST_P(Random, NearestOnTheGrid) {
 // Rounded values of Q1 and Q2 stay as they are; their bytes may change to half the scale and codes twice as large.
 // (Q3 is not of this kind: the E4M3 scale of a rounded block may be another one where it is subnormal.)
 TEST(RowFormat, RoundingTwiceIsRoundingOnce) {
-  srand(11);
+  std::mt19937 random(11);
+  std::uniform_real_distribution<float> within(-4, 4);
   for (int trial = 0; trial < 500; ++trial) {
     std::vector<float> x(32);
-    for (float& v : x) v = static_cast<float>(rand() / (RAND_MAX / 8.0) - 4);
+    for (float& v : x) v = within(random);
     for (const RowFormat format : {RowFormat::fp8_ue8m0_32, RowFormat::fp4_ue8m0_32}) {
       const std::vector<float> once = unpack(format, pack(format, x), 32);
       EXPECT_EQ(unpack(format, pack(format, once), 32), once);

@@ -19,7 +19,7 @@ std::string changed(std::string_view path, const json::value& value, bool remove
   json::value root = json::parse(golden_text());
   json::object* object = &root.as_object();
   for (size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
-    object = &object->at({path.data(), dot}).as_object();
+    object = &object->at(path.substr(0, dot)).as_object();
     path.remove_prefix(dot + 1);
   }
   if (remove)

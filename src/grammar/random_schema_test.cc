@@ -62,7 +62,7 @@ Json random_schema(Random& random, int depth, int refs) {
       for (const std::string& name : kNames)
         if (chance(random, 0.3)) {
           properties.emplace_back(name, deeper());
-          if (chance(random, 0.5)) required.push_back(Json(name));
+          if (chance(random, 0.5)) required.emplace_back(name);
         }
       const bool listed = !properties.empty() || chance(random, 0.5);
       if (listed) s.emplace_back("properties", Json(std::move(properties)));
