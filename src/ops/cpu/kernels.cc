@@ -33,7 +33,7 @@ const Kernels& kernels(Isa isa) {
 
 int64_t attention_scratch(int keys, int head_dim, int heads, Layout layout) {
   const int64_t padded = (keys + 15) / 16 * 16;
-  return (padded + heads) * head_dim * element_bytes(layout) + int64_t{4} * heads * padded;
+  return (padded + 16 + heads) * head_dim * element_bytes(layout) + int64_t{4} * heads * padded;
 }
 
 }  // namespace hadal::cpu

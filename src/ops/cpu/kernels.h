@@ -47,9 +47,11 @@ struct LinearTask {
   int rows = 0;
   float* y = nullptr;  // y[r * y_stride + n - n0]
   int64_t y_stride = 0;
-  bool round = false;          // to bf16
-  void* tile = nullptr;        // kTileBytes, 64-byte aligned
-  const void* next = nullptr;  // weight bytes that this worker reads after these, as far as it is known: prefetched
+  bool round = false;    // to bf16
+  void* tile = nullptr;  // kTileBytes, 64-byte aligned
+  // What this worker reads after these rows, as far as it is known: rows of this weight from next_n0 on. Prefetched.
+  const Weight* next = nullptr;
+  int next_n0 = 0;
 };
 
 // One query row of sparse attention and some of its heads.
@@ -115,7 +117,10 @@ struct Kernels {
                  float* out) = nullptr;
   void (*attention)(const AttentionTask& task, Layout layout) = nullptr;
   void (*index_scores)(const IndexTask& task, Layout layout) = nullptr;
-  void (*stream)(const StreamTask& task) = nullptr;
+  // Of rows whose tasks differ in their rows only.
+  void (*stream)(const StreamTask* tasks, int rows) = nullptr;
+  // out[d] = the mean of h[copies, d]
+  void (*mean)(const float* h, int copies, int d, bool round, float* out) = nullptr;
   // sums of h^2, key^2 and h * (q_weight * k_weight) * key
   void (*engram_sums)(const float* h, const float* key, const uint16_t* q, const uint16_t* k, int d,
                       float sums[3]) = nullptr;

@@ -14,7 +14,7 @@ namespace avx2 {
 namespace {
 
 // Registers decide how many outputs and input rows a loop keeps.
-constexpr int kNR = 2, kMR = 3, kValueBlocks = 1;
+constexpr int kNR = 2, kMR = 3, kValueHeads = 2;
 
 #include "ops/cpu/simd_avx2.inc"
 

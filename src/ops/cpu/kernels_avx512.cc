@@ -17,7 +17,7 @@ namespace avx512 {
 namespace {
 
 // Registers decide how many outputs and input rows a loop keeps.
-constexpr int kNR = 4, kMR = 6, kValueBlocks = 2;
+constexpr int kNR = 4, kMR = 6, kValueHeads = 8;
 
 #include "ops/cpu/simd_avx512.inc"
 

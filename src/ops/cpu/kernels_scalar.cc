@@ -9,7 +9,7 @@ namespace scalar {
 namespace {
 
 // Registers decide how many outputs and input rows a loop keeps.
-constexpr int kNR = 2, kMR = 2, kValueBlocks = 1;
+constexpr int kNR = 2, kMR = 2, kValueHeads = 2;
 
 #include "ops/cpu/simd_scalar.inc"
 

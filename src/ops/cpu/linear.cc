@@ -48,14 +48,6 @@ void cut(const Product& p, int64_t all_outputs, int threads, bool on_tiles, std:
 
 }  // namespace
 
-const void* weight_data(const Weight& w, int n) {
-  const int64_t bytes = w.format == WeightFormat::f32     ? int64_t{4} * w.k
-                        : w.format == WeightFormat::bf16  ? int64_t{2} * w.k
-                        : w.format == WeightFormat::mxfp4 ? w.k / 2
-                                                          : w.k;
-  return static_cast<const std::byte*>(w.data) + n * bytes;
-}
-
 Layout layout_of(const CpuContext& context, const Weight& weight) {
   const bool pairs = kernels(context).has_pairs && rounds(context) && weight.format != WeightFormat::f32;
   if (!pairs) return Layout::split;
@@ -123,7 +115,8 @@ void multiply(CpuContext& context, std::span<const Product> products) {
     // Workers take pieces in turn, more or less.
     if (i + threads < static_cast<int>(pieces.size())) {
       const Piece& later = pieces[static_cast<size_t>(i + threads)];
-      task.next = weight_data(*later.product->weight, later.n0);
+      task.next = later.product->weight;
+      task.next_n0 = later.n0;
     }
     kernel.linear(task, p.x.layout);
   });

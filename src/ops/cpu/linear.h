@@ -18,9 +18,6 @@ Layout layout_of(const CpuContext& context, const Weight& weight);
 // How the numerics round the input of this weight.
 InputRounding input_rounding(const CpuContext& context, const Weight& weight);
 
-// Where output n's row of codes starts.
-const void* weight_data(const Weight& weight, int n);
-
 // Rows ready to be multiplied. Made once and shared by the weights that read them.
 struct Input {
   const void* data = nullptr;

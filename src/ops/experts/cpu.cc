@@ -1,5 +1,6 @@
 #include "ops/experts/experts.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/error.h"
@@ -119,6 +120,7 @@ void experts(Context& any, const ExpertsArgs& args) {
   auto* act = scratch.get<std::byte>(pairs * act_bytes);
   const int step1 =
       outputs_per_task(static_cast<int64_t>(plan.units.size()) * width, threads, kernel.has_tiles ? 512 : 128);
+  const int step2 = outputs_per_task(d, threads, 512), tasks2 = (d + step2 - 1) / step2;
   struct Task {
     const Unit* unit;
     int n0, n1, r0, r1;
@@ -149,14 +151,20 @@ void experts(Context& any, const ExpertsArgs& args) {
     task.tile = tiles + worker * kTileBytes;
     task.weight = &w.w1;
     task.y = gate;
-    task.next = weight_data(w.w3, t.n0);
+    task.next = &w.w3;
+    task.next_n0 = t.n0;
     kernel.linear(task, x.layout);
     task.weight = &w.w3;
     task.y = up;
     // Workers take tasks in turn, more or less.
-    const Task* later =
-        i + threads < static_cast<int>(first.size()) ? &first[static_cast<size_t>(i + threads)] : nullptr;
-    task.next = later != nullptr ? weight_data(later->unit->weights->w1, later->n0) : nullptr;
+    if (const int later = i + threads - static_cast<int>(first.size()); later < 0) {
+      const Task& next = first[first.size() + static_cast<size_t>(later)];
+      task.next = &next.unit->weights->w1;
+      task.next_n0 = next.n0;
+    } else if (later < tasks2) {
+      task.next = &plan.units.front().weights->w2;
+      task.next_n0 = later * step2;
+    }
     kernel.linear(task, x.layout);
 
     const Layout layout = layout_of(context, w.w2);
@@ -174,7 +182,10 @@ void experts(Context& any, const ExpertsArgs& args) {
 
   // Q5 takes the whole row, which is there now.
   auto* whole = scratch.get<float>(int64_t{threads} * width);
-  context.pool().parallel_for(static_cast<int>(plan.units.size()), [&](int i, int worker) {
+  const bool rounds_rows = std::any_of(plan.units.begin(), plan.units.end(), [&](const Unit& unit) {
+    return input_rounding(context, unit.weights->w2) == InputRounding::q5;
+  });
+  context.pool().parallel_for(rounds_rows ? static_cast<int>(plan.units.size()) : 0, [&](int i, int worker) {
     const Unit& unit = plan.units[static_cast<size_t>(i)];
     const InputRounding rounding = input_rounding(context, unit.weights->w2);
     if (rounding != InputRounding::q5) return;
@@ -188,10 +199,8 @@ void experts(Context& any, const ExpertsArgs& args) {
 
   // Second products: a task owns some columns of y and takes the units in order, so that a row's sum runs over ascending
   // expert ids and ends with the shared expert.
-  const int step2 = outputs_per_task(d, threads, 512);
-  const int tasks = (d + step2 - 1) / step2;
   auto* second_out = scratch.get<float>(int64_t{threads} * most_rows * step2);
-  context.pool().parallel_for(tasks, [&](int i, int worker) {
+  context.pool().parallel_for(tasks2, [&](int i, int worker) {
     const int n0 = i * step2, n1 = std::min(d, n0 + step2), n = n1 - n0;
     float* part = second_out + int64_t{worker} * most_rows * step2;
     for (int r = 0; r < args.rows; ++r) std::fill_n(args.y.f32(r) + n0, n, 0.0f);
@@ -210,7 +219,10 @@ void experts(Context& any, const ExpertsArgs& args) {
         task.y_stride = n;
         task.round = round;
         task.tile = tiles + worker * kTileBytes;
-        if (&unit != &plan.units.back()) task.next = weight_data((&unit + 1)->weights->w2, n0);
+        if (&unit != &plan.units.back()) {
+          task.next = &(&unit + 1)->weights->w2;
+          task.next_n0 = n0;
+        }
         kernel.linear(task, layout);
         for (int r = 0; r < rows; ++r)
           kernel.accumulate(args.y.f32(plan.row[static_cast<size_t>(pair + r)]) + n0, part + int64_t{r} * n, n,

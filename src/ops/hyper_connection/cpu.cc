@@ -92,9 +92,10 @@ void hyper_connection(Context& any, const HyperConnectionArgs& args) {
   const int groups = (args.rows + kRows - 1) / kRows;
   context.pool().parallel_for(groups * pieces, [&](int i) {
     const int piece = i % pieces, begin = i / pieces * kRows, end = std::min(args.rows, begin + kRows);
+    std::array<StreamTask, kRows> tasks;
     for (int r = begin; r < end; ++r) {
       const int64_t s = source(r);
-      StreamTask task;
+      StreamTask& task = tasks[static_cast<size_t>(r - begin)];
       task.copies = copies;
       task.d = d;
       task.c0 = piece * kColumns;
@@ -114,8 +115,8 @@ void hyper_connection(Context& any, const HyperConnectionArgs& args) {
       task.mixes = mixes;
       task.sums = partial + (int64_t{r} * pieces + piece) * sums;
       task.round = round;
-      kernel.stream(task);
     }
+    kernel.stream(tasks.data(), end - begin);
   });
 
   parallel_ranges(context, args.rows, 4, [&](int64_t begin, int64_t end) {
@@ -143,15 +144,12 @@ void tap(Context& any, const TapArgs& args) {
   check_tensor(args.h, DType::f32, 0, int64_t{args.copies} * args.d, "h");
   check_tensor(args.out, DType::f32, args.rows, args.out.cols, "out");
   HADAL_CHECK(args.column >= 0 && args.column + args.d <= args.out.cols);
+  const Kernels& kernel = kernels(context);
+  const bool round = rounds(context);
   parallel_ranges(context, args.rows, 4, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float* h = args.h.f32(args.source == nullptr ? r : args.source[r]);
-      float* out = args.out.f32(r) + args.column;
-      for (int i = 0; i < args.d; ++i) {
-        float sum = 0;
-        for (int j = 0; j < args.copies; ++j) sum += h[int64_t{j} * args.d + i];
-        out[i] = round_activation(context.numerics(), sum / static_cast<float>(args.copies));
-      }
+      kernel.mean(h, args.copies, args.d, round, args.out.f32(r) + args.column);
     }
   });
 }
