@@ -12,7 +12,7 @@ namespace hadal::cuda {
 // Rows of one expert that one tile covers. Tiles are cut to fit: an expert with 264 rows gets two of 136 and 128.
 inline constexpr int kMaxTileRows = 152;
 // The same with FP8 rows, whose tiles have half as many weight rows.
-inline constexpr int kMaxTileRows8 = 256;
+inline constexpr int kMaxTileRows8 = 288;
 // The most rows of a tile in decode steps. Which kernel runs does not change a row's sums.
 inline constexpr int kMaxNarrowTileRows = 64;
 

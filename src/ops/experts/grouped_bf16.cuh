@@ -6,16 +6,14 @@
 namespace hadal::cuda {
 
 struct WideTiles {
-  static constexpr int kMaxRows = kMaxTileRows, kResultRows = kMaxRows, kResultBuffers = 1;
-  static constexpr int kCluster = 1;
+  static constexpr int kMaxRows = kMaxTileRows, kResultRows = kMaxRows;
   static constexpr int kStages = 6;  // what shared memory holds
   static constexpr int kGroups = 2;  // consumer warpgroups, each with 4 / kGroups blocks of 64 weight rows
   static constexpr int kProducerRegisters = 56, kConsumerRegisters = 224;
   using Widths = WidthList<32, 64, 96, 104, 112, 120, 128, 136, 144, 152>;
 };
 struct NarrowTiles {
-  static constexpr int kMaxRows = kMaxNarrowTileRows, kResultRows = kMaxRows, kResultBuffers = 1;
-  static constexpr int kCluster = 1;
+  static constexpr int kMaxRows = kMaxNarrowTileRows, kResultRows = kMaxRows;
   static constexpr int kStages = 11;
   // Decoding is bound by the integer pipe (13 instructions a word at half rate: about 420 cycles a stage), which two
   // warps a scheduler do not keep busy.
@@ -158,7 +156,7 @@ struct Bf16Products {
 #pragma unroll
       for (int i = 0; i < N / 2; ++i) sum[i] = 0;
       main_loop_narrow<Codec, N>(s, ring, k_tiles, group, thread, sum);
-      finish_one_block<Bf16Products, N>(s, work, args, opaque(group), group, opaque(thread), sum);
+      finish_one_block<Bf16Products, N>(s, work, args, opaque(group), opaque(thread), sum);
     }
   }
 };

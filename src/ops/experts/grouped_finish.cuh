@@ -6,9 +6,10 @@
 
 namespace hadal::cuda {
 
+// Of values that bf16 holds.
 __device__ __forceinline__ float swiglu(float gate, float up, float limit, float weight) {
-  gate = fminf(round_to_bf16(gate), limit);
-  up = fminf(fmaxf(round_to_bf16(up), -limit), limit);
+  gate = fminf(gate, limit);
+  up = fminf(fmaxf(up, -limit), limit);
   return weight * (__fdividef(gate, 1.0f + __expf(-gate)) * up);
 }
 
@@ -80,8 +81,8 @@ template <class M, class F>
 __device__ __forceinline__ uint32_t swiglu_pair(const F& factors, int column, const float* sum, float low, float high,
                                                 float limit) {
   const float2 w = *reinterpret_cast<const float2*>(factors.row_weight + column), t = token_scales<M>(factors, column);
-  return pack_bf16x2(swiglu(sum[0] * low * t.x, sum[2] * high * t.x, limit, w.x),
-                     swiglu(sum[1] * low * t.y, sum[3] * high * t.y, limit, w.y));
+  return pack_bf16x2(swiglu(round_to_bf16(sum[0] * low * t.x), round_to_bf16(sum[2] * high * t.x), limit, w.x),
+                     swiglu(round_to_bf16(sum[1] * low * t.y), round_to_bf16(sum[3] * high * t.y), limit, w.y));
 }
 
 template <class M, int N, class S>
@@ -115,49 +116,27 @@ __device__ __forceinline__ void finish_two_blocks(S& s, const Work& work, const 
   }
 }
 
-// The same for a group with one block, `block` of the band. Of many tokens, some leave at a time, by two buffers
-// that take turns.
+// The same for a group with one block.
 template <class M, int N, class S>
-__device__ __forceinline__ void finish_one_block(S& s, const Work& work, const GroupedArgs& args, int group, int block,
-                                                 int thread, const float (&sum)[N / 2]) {
-  constexpr int kBuffers = M::Tiles::kResultBuffers, kChunk = M::Tiles::kResultRows / kBuffers;
-  static_assert(N <= kChunk || kBuffers > 1);
+__device__ __forceinline__ void finish_one_block(S& s, const Work& work, const GroupedArgs& args, int group, int thread,
+                                                 const float (&sum)[N / 2]) {
   const int warp = thread >> 5, lane = thread & 31;
   const auto& factors = s.factors[work.factors];
   const float low = factors.row_scale[group * 64 + warp * 16 + (lane >> 2)];
   const float high = factors.row_scale[group * 64 + warp * 16 + (lane >> 2) + 8];
-  const int barrier = 1 + group, n = opaque(work.n), product = work.product;
-  const int chunk = product == 0 ? warp : 2 * warp + ((lane >> 3) & 1);
-  const uint32_t address = smem_address(s.results[group]) + (lane & 7) * 128 + ((chunk ^ (lane & 7)) << 4);
-  uint16_t* out = product == 0
-                      ? args.activated + static_cast<size_t>(work.row0) * args.width + work.band * 128 + block * 32
-                      : args.out + static_cast<size_t>(work.row0) * args.d + work.band * kTileM + block * 64;
+  const int barrier = 1 + group, n = opaque(work.n);
   named_barrier(barrier, 128);  // the results of the piece before have left
+  if (work.product == 0) {
+    const uint32_t address = smem_address(s.results[group]) + (lane & 7) * 128 + ((warp ^ (lane & 7)) << 4);
 #pragma unroll
-  for (int first = 0; first < N; first += kChunk) {
-    const int buffer = first / kChunk % kBuffers * (kChunk * 128), rows = min(n - first, kChunk);
-    const uint8_t* results = s.results[group] + buffer;
-    if (product == 0) {
-#pragma unroll
-      for (int j = first / 8; j < (first + kChunk) / 8 && j < N / 8; ++j)
-        store_matrix1_transposed(address + buffer + j % (kChunk / 8) * 1024,
-                                 swiglu_pair<M>(factors, 8 * j + 2 * (lane & 3), sum + 4 * j, low, high, args.limit));
-      named_barrier(barrier, 128);
-      write_out<4>(results, out + static_cast<size_t>(first) * args.width, args.width, rows, thread,
-                   [&](uint4 v) { return M::leaving(args, v); });
-    } else {
-#pragma unroll
-      for (int j = first / 8; j < (first + kChunk) / 8 && j < N / 8; ++j) {
-        const float2 t = token_scales<M>(factors, 8 * j + 2 * (lane & 3));
-        store_matrix2_transposed(address + buffer + j % (kChunk / 8) * 1024,
-                                 pack_bf16x2(sum[4 * j] * low * t.x, sum[4 * j + 1] * low * t.y),
-                                 pack_bf16x2(sum[4 * j + 2] * high * t.x, sum[4 * j + 3] * high * t.y));
-      }
-      named_barrier(barrier, 128);
-      write_out<8>(results, out + static_cast<size_t>(first) * args.d, args.d, rows, thread);
-    }
+    for (int j = 0; j < N / 8; ++j)
+      store_matrix1_transposed(address + j * 1024,
+                               swiglu_pair<M>(factors, 8 * j + 2 * (lane & 3), sum + 4 * j, low, high, args.limit));
+    hand_over<M>(s, work, args, group, thread, n);
+  } else {
+    uint16_t* out = args.out + static_cast<size_t>(work.row0) * args.d + work.band * kTileM + group * 64;
+    write_block<M, N>(s.results[group], out, args.d, n, barrier, thread, factors, sum, low, high);
   }
-  if (product == 0) part_done(work, args, group, thread);
 }
 
 }  // namespace hadal::cuda

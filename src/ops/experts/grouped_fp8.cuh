@@ -8,18 +8,8 @@
 
 namespace hadal::cuda {
 
-// The two blocks of a cluster have 128 weight rows each and share the rows of tokens, of which each brings half to both.
-struct WideTiles8 {
-  static constexpr int kMaxRows = kMaxTileRows8, kResultRows = 128, kResultBuffers = 2;
-  static constexpr int kCluster = 2;
-  static constexpr int kStages = 4;
-  static constexpr int kGroups = 2;
-  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
-  using Widths = WidthList<32, 64, 96, 128, 144, 160, 176, 192, 208, 224, 240, 256>;
-};
 struct NarrowTiles8 {
-  static constexpr int kMaxRows = kMaxNarrowTileRows, kResultRows = kMaxRows, kResultBuffers = 1;
-  static constexpr int kCluster = 1;
+  static constexpr int kMaxRows = kMaxNarrowTileRows, kResultRows = kMaxRows;
   static constexpr int kStages = 7;
   static constexpr int kGroups = 4;
   static constexpr int kProducerRegisters = 32, kConsumerRegisters = 112;
@@ -84,68 +74,40 @@ __device__ __forceinline__ void main_loop_one_block(S& s, typename S::Ring& ring
   } while (k > 0);
 }
 
-// Tokens of a tile in equal parts, as few as leave the partial sums of one part room beside the sums of all. (With unequal parts
-// ptxas serialises the products, C7511.)
-constexpr int part_count(int n) {
-  int count = 1;
-  while (n % (8 * count) != 0 || n / 2 + n / count / 2 > 160) ++count;
-  return count;
-}
-
-// A stage has been read by this warp: for the suppliers of all blocks of the cluster.
-template <int Cluster>
-__device__ __forceinline__ void release(uint64_t* empty, int thread) {
-  __syncwarp();
-  if constexpr (Cluster == 1) {
-    if (thread % 32 == 0) mbarrier_arrive(empty);
-  } else {
-    if (thread % 32 < Cluster) mbarrier_arrive_at(empty, thread % 32);
+// The input of the second product is rounded with one scale a row, of which a piece has a part: the warps that stream nothing do
+// it, two a block, where all pieces of a tile are done. A warp takes every sixteenth row of a tile; tiles come in the order in
+// which they are wanted.
+__device__ __forceinline__ void round_tiles(const GroupedArgs& args, int warp, int lane) {
+  const int items = *args.plan.tile_count * kRoundedParts, groups = args.width / 128;
+  for (int item = blockIdx.x * 2 + warp; item < items; item += gridDim.x * 2) {
+    const TokenTile tile = args.plan.tiles[item / kRoundedParts];
+    const Fp8Tile where{tile.row0, tile.n, groups};
+    if (lane == 0) await_activated(args, item / kRoundedParts, kTileM / 64);
+    __syncwarp();
+    for (int row = item % kRoundedParts; row < tile.n; row += kRoundedParts) {
+      const uint16_t* x = args.activated + static_cast<size_t>(tile.row0 + row) * args.width;
+      uint32_t largest = 0;
+      for (int i = lane; i < groups * 16; i += 128) {
+        uint4 v[4];  // at once: one row of decode steps is latency
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          v[j] = i + 32 * j < groups * 16 ? *reinterpret_cast<const uint4*>(x + 8 * (i + 32 * j)) : uint4{};
+#pragma unroll
+        for (int j = 0; j < 4; ++j) largest = larger(largest, v[j]);
+      }
+      const float scale = row_scale_of(warp_largest(largest)), inverse = reciprocal_of_power(scale);
+      for (int i = lane; i < groups * 16; i += 32)
+        *reinterpret_cast<uint2*>(args.activated_codes + unit_at(where, i / 16, row, i % 16)) =
+            round_unit(x + i / 16 * 128 + unit_column(i % 16), inverse);
+      if (lane == 0) args.activated_scale[tile.row0 + row] = scale;
+    }
+    fence_async_global();  // the copy engine will read them
+    __syncwarp();
+    if (lane == 0) {
+      __threadfence();
+      add_release(&args.plan.rounded[item / kRoundedParts], 1);
+    }
   }
-}
-
-// Many tokens. A block of 64 weight rows is decoded for two stages, then multiplied with the parts of the tokens one after the other,
-// while the other warpgroup decodes and adds.
-template <int N, class Tiles, class S>
-__device__ __forceinline__ void main_loop_parts(S& s, typename S::Ring& ring, int k_tiles, int block, int thread,
-                                                float* sum) {
-  using Codec = E5m2Codec;
-  constexpr int kParts = part_count(N), kPart = N / kParts;
-  float partial[kPart / 2];
-#pragma unroll
-  for (int i = 0; i < kPart / 2; ++i) partial[i] = 0;
-  uint32_t a[32];
-  int k = k_tiles;  // even: hidden size and width are multiples of 256
-  do {
-    const uint8_t* tile[2];
-    uint64_t tokens[2];
-    uint64_t* empty[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      mbarrier_wait(&s.full[ring.stage], ring.parity);
-      tile[i] = s.weights[ring.stage];
-      tokens[i] = stage_tokens(s, ring.stage);
-      empty[i] = &s.empty[ring.stage];
-      ring.advance();
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const auto tables = Codec::tables(Codec::load_exponents(tile[i], block, thread, 4 / Tiles::kCluster));
-      const uint4 first = Codec::load(tile[i], block, 0, thread), second = Codec::load(tile[i], block, 1, thread);
-      Codec::decode(first, tables, a + 16 * i);
-      Codec::decode(second, tables, a + 16 * i + 8);
-    }
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      wgmma_fence();
-#pragma unroll
-      for (int i = 0; i < 8; ++i)
-        Wgmma<kPart>::rs_e5m2(partial, a + 4 * i, tokens[i / 4] + part * kPart * 8 + i % 4 * 2, i == 0 ? 0 : 1);
-      wgmma_commit();
-      promote<kPart>(sum + part * kPart / 2, partial);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) release<Tiles::kCluster>(empty[i], thread);
-  } while ((k -= 2) > 0);
 }
 
 template <class TileShape>
@@ -156,58 +118,19 @@ struct Fp8Products {
 
   static __device__ __forceinline__ uint4 leaving(const GroupedArgs&, uint4 v) { return v; }
 
-  // The input of the second product is rounded with one scale a row, of which a piece has a part: the warps that
-  // stream nothing do it, two a block, where all pieces of a tile are done. A warp takes every sixteenth row of a tile; tiles come in the order
-  // in which they are wanted.
   static __device__ __forceinline__ void round_activated(const GroupedArgs& args, int warp, int lane) {
-    const int items = *args.plan.tile_count * kRoundedParts, groups = args.width / 128;
-    for (int item = blockIdx.x * 2 + warp; item < items; item += gridDim.x * 2) {
-      const TokenTile tile = args.plan.tiles[item / kRoundedParts];
-      const Fp8Tile where{tile.row0, tile.n, groups};
-      if (lane == 0) await_activated<Fp8Products>(args, item / kRoundedParts);
-      __syncwarp();
-      for (int row = item % kRoundedParts; row < tile.n; row += kRoundedParts) {
-        const uint16_t* x = args.activated + static_cast<size_t>(tile.row0 + row) * args.width;
-        uint32_t largest = 0;
-        for (int i = lane; i < groups * 16; i += 128) {
-          uint4 v[4];  // at once: one row of decode steps is latency
-#pragma unroll
-          for (int j = 0; j < 4; ++j)
-            v[j] = i + 32 * j < groups * 16 ? *reinterpret_cast<const uint4*>(x + 8 * (i + 32 * j)) : uint4{};
-#pragma unroll
-          for (int j = 0; j < 4; ++j) largest = larger(largest, v[j]);
-        }
-        const float scale = row_scale_of(warp_largest(largest)), inverse = reciprocal_of_power(scale);
-        for (int i = lane; i < groups * 16; i += 32)
-          *reinterpret_cast<uint2*>(args.activated_codes + unit_at(where, i / 16, row, i % 16)) =
-              round_unit(x + i / 16 * 128 + unit_column(i % 16), inverse);
-        if (lane == 0) args.activated_scale[tile.row0 + row] = scale;
-      }
-      fence_async_global();  // the copy engine will read them
-      __syncwarp();
-      if (lane == 0) {
-        __threadfence();
-        add_release(&args.plan.rounded[item / kRoundedParts], 1);
-      }
-    }
+    round_tiles(args, warp, lane);
   }
 
   template <int N, class S>
   static __device__ __forceinline__ void run(S& s, typename S::Ring& ring, const Work& work, const GroupedArgs& args,
                                              int group, int thread) {
-    constexpr bool kWide = Tiles::kMaxRows > kMaxNarrowTileRows;
-    // Or ptxas reads it anew from its special register in every stage, at 20 cycles.
-    if constexpr (kWide) thread = __shfl_sync(0xffffffffu, thread, thread % 32);
     const int k_tiles = (work.product == 0 ? args.d : args.width) / Codec::kTileK;
-    const int block = cluster_rank<Tiles>() * Tiles::kGroups + group;  // of the band
     float sum[N / 2];
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) sum[i] = 0;
-    if constexpr (kWide)
-      main_loop_parts<N, Tiles>(s, ring, k_tiles, group, thread, sum);
-    else
-      main_loop_one_block<N>(s, ring, k_tiles, group, thread, sum);
-    finish_one_block<Fp8Products, N>(s, work, args, opaque(group), opaque(block), opaque(thread), sum);
+    main_loop_one_block<N>(s, ring, k_tiles, group, thread, sum);
+    finish_one_block<Fp8Products, N>(s, work, args, opaque(group), opaque(thread), sum);
   }
 };
 

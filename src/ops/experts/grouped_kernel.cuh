@@ -11,7 +11,7 @@
 // 256 x N tiles instead of the usual 128 x 256: the operand that is 4 bits wide may be reloaded often, the other one not.
 // Bytes from L2 for one multiply-accumulate fall by a third, which replaces cluster multicast and lets rows be gathered.
 //
-// FP8: 128 x N tiles, N up to 256, in each of the two blocks of a cluster, which share the token rows: a weight is decoded half as often.
+// FP8 rows of prefill steps have a frame of their own, grouped_fp8_wide.cu.
 //
 // A stage is 128 bytes of every token row: 64 values in bf16, 128 in FP8.
 //
@@ -37,28 +37,8 @@
 namespace hadal::cuda {
 
 constexpr int kGatherThreads = 96;
-constexpr int kWork = 4;  // pieces announced ahead
-// Numbers of pieces under way to another block of a cluster. The sender is at most kWork pieces ahead of its own consumers, and these
-// have nothing to consume where the other block has not begun.
-constexpr int kNumbers = kWork + 2;
+constexpr int kWork = 4;           // pieces announced ahead
 constexpr int kRoundedParts = 16;  // of a tile, by as many warps
-
-// To the same place in all blocks of the cluster whose bit is set in `blocks`; completes on the barrier at the place of `bar` in each.
-__device__ __forceinline__ void bulk_copy_multicast(void* to, const void* from, uint32_t bytes, uint64_t* bar,
-                                                    uint16_t blocks) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
-      "%4;" ::"r"(smem_address(to)),
-      "l"(from), "r"(bytes), "r"(smem_address(bar)), "h"(blocks)
-      : "memory");
-}
-// A value to the same place in block `rank`, for the barrier there.
-__device__ __forceinline__ void store_async_cluster(int* to, int value, uint64_t* bar, int rank) {
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-                   cluster_address(smem_address(to), rank)),
-               "r"(value), "r"(cluster_address(smem_address(bar), rank))
-               : "memory");
-}
 
 struct Work {
   const uint8_t* weights;  // first tile of the row band
@@ -91,18 +71,16 @@ struct Shared {
   using Codec = typename M::Codec;
   static constexpr int kStages = Tiles::kStages;
   static constexpr int kTokenBytes = Tiles::kMaxRows * 128;
-  static constexpr int kWeightBytes = Codec::kTileBytes / Tiles::kCluster;
+  static constexpr int kWeightBytes = Codec::kTileBytes;
   using Ring = RingPosition<kStages>;
   uint8_t tokens[kStages][kTokenBytes];  // 128-byte swizzle
   uint8_t weights[kStages][kWeightBytes];
   // Of a warpgroup, on the way out: [token][64 values], swizzled.
   uint8_t results[Tiles::kGroups][Tiles::kResultRows * 128];
-  Factors<kTileM / Tiles::kCluster, Tiles::kMaxRows> factors[kWork];
+  Factors<kTileM, Tiles::kMaxRows> factors[kWork];
   Work work[kWork];
   uint64_t full[kStages], empty[kStages];
   uint64_t work_full[kWork], work_empty[kWork];
-  int number[kNumbers];  // of pieces that the cluster's first block took, in the others
-  uint64_t number_full[kNumbers];
 };
 
 // The same value, of unknown origin to the compiler. Without it, everything that the code for the 19 tile widths has in
@@ -184,40 +162,14 @@ __device__ __forceinline__ Work work_of(const GroupedArgs& args, int number, int
   return work;
 }
 
-// Which of the cluster's blocks this is.
-template <class Tiles>
-__device__ __forceinline__ int cluster_rank() {
-  return Tiles::kCluster > 1 ? static_cast<int>(cluster_cta_rank()) : 0;
-}
-
-// The next piece of a cluster: its first block takes it and tells the others.
-template <int Cluster, class S>
-__device__ __forceinline__ int next_number(S& s, RingPosition<kNumbers>& numbers, const GroupedArgs& args, int rank) {
-  int number;
-  if (rank == 0) {
-    number = gridDim.x / Cluster + atomicAdd(args.plan.next, 1);
-    for (int other = 1; other < Cluster; ++other)
-      store_async_cluster(&s.number[numbers.stage], number, &s.number_full[numbers.stage], other);
-  } else {
-    mbarrier_arrive_expect(&s.number_full[numbers.stage], sizeof(int));
-    mbarrier_wait(&s.number_full[numbers.stage], numbers.parity);
-    number = *static_cast<volatile int*>(&s.number[numbers.stage]);
-  }
-  if constexpr (Cluster > 1) numbers.advance();
-  return number;
-}
-
-// One thread: takes pieces, the first by its cluster's number, and streams their weights.
+// One thread: takes pieces, the first by its block's number, and streams their weights.
 template <class M, class S>
 __device__ __forceinline__ void supply_weights(S& s, const GroupedArgs& args) {
   using Codec = typename M::Codec;
-  constexpr int kCluster = M::Tiles::kCluster;
-  const int rank = cluster_rank<typename M::Tiles>();
   typename S::Ring ring;
   RingPosition<kWork> queue;
-  RingPosition<kNumbers> numbers;
   const int tiles = *args.plan.tile_count;
-  int number = blockIdx.x / kCluster;
+  int number = blockIdx.x;
   while (true) {
     Work work = work_of<Codec>(args, number, tiles);
     work.factors = queue.stage;
@@ -235,32 +187,25 @@ __device__ __forceinline__ void supply_weights(S& s, const GroupedArgs& args) {
       if (k == 0) {
         const uint32_t row_bytes = work.product == 0 ? work.n * sizeof(float) : 0;
         mbarrier_arrive_expect(full, S::kWeightBytes + sizeof(factors.row_scale) + row_bytes);
-        bulk_copy(factors.row_scale, work.row_scale + rank * (kTileM / kCluster), sizeof(factors.row_scale), full);
+        bulk_copy(factors.row_scale, work.row_scale, sizeof(factors.row_scale), full);
         if (row_bytes) bulk_copy(factors.row_weight, args.plan.row_weight + work.row0, row_bytes, full);
       } else {
         mbarrier_arrive_expect(full, S::kWeightBytes);
       }
-      if constexpr (kCluster == 1) {
-        bulk_copy(s.weights[ring.stage], from, Codec::kTileBytes, full);
-      } else {
-        constexpr int kCodes = 4 / kCluster * Codec::kBlockBytes, kExponents = 4 / kCluster * Codec::kExponentBytes;
-        bulk_copy(s.weights[ring.stage], from + rank * kCodes, kCodes, full);
-        bulk_copy(s.weights[ring.stage] + kCodes, from + 4 * Codec::kBlockBytes + rank * kExponents, kExponents, full);
-      }
+      bulk_copy(s.weights[ring.stage], from, Codec::kTileBytes, full);
       ring.advance();
     }
     // Not before: a piece that is taken early waits while other blocks are out of work.
-    number = next_number<kCluster>(s, numbers, args, rank);
+    number = gridDim.x + atomicAdd(args.plan.next, 1);
   }
 }
 
 __device__ __forceinline__ void await_count(const int* counter, int needed) {
   while (load_acquire(counter) < needed) __nanosleep(64);
 }
-// The first product's pieces of a tile are done.
-template <class M>
-__device__ __forceinline__ void await_activated(const GroupedArgs& args, int tile) {
-  await_count(&args.plan.done[tile], M::Tiles::kGroups * M::Tiles::kCluster * (2 * args.width / kTileM));
+// The first product's pieces of a tile are done; a piece is the work of `groups` warpgroups.
+__device__ __forceinline__ void await_activated(const GroupedArgs& args, int tile, int groups) {
+  await_count(&args.plan.done[tile], groups * (2 * args.width / kTileM));
 }
 
 // bf16 rows, by 96 threads: eight lanes a row of 128 bytes, twelve rows at a time.
@@ -291,7 +236,7 @@ __device__ __forceinline__ void gather_tokens(S& s, const GroupedArgs& args, int
       offset[p] = static_cast<uint32_t>(source) * (k_tiles * 8);
     }
     if (product == 1) {
-      if (thread % 32 == 0) await_activated<M>(args, tile);
+      if (thread % 32 == 0) await_activated(args, tile, M::Tiles::kGroups);
       __syncwarp();
     }
     for (int k = 0; k < k_tiles; ++k, from += 8) {
@@ -306,11 +251,9 @@ __device__ __forceinline__ void gather_tokens(S& s, const GroupedArgs& args, int
   }
 }
 
-// FP8 rows, which lie in memory as here, by one thread. Their scales come with the first. Blocks of a cluster share them.
+// FP8 rows, which lie in memory as here, by one thread. Their scales come with the first.
 template <class M, class S>
 __device__ __forceinline__ void stream_tokens(S& s, const GroupedArgs& args) {
-  constexpr int kCluster = M::Tiles::kCluster;
-  const int rank = cluster_rank<typename M::Tiles>();
   typename S::Ring ring;
   RingPosition<kWork> queue;
   while (true) {
@@ -334,12 +277,7 @@ __device__ __forceinline__ void stream_tokens(S& s, const GroupedArgs& args) {
       mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
       uint64_t* full = &s.full[ring.stage];
       mbarrier_arrive_expect(full, code_bytes + (k == 0 ? scale_bytes : 0));
-      if constexpr (kCluster == 1) {
-        bulk_copy(s.tokens[ring.stage], codes, code_bytes, full);
-      } else {  // each block brings its part to all
-        const uint32_t part = code_bytes / kCluster;
-        bulk_copy_multicast(s.tokens[ring.stage] + rank * part, codes + rank * part, part, full, (1 << kCluster) - 1);
-      }
+      bulk_copy(s.tokens[ring.stage], codes, code_bytes, full);
       if (k == 0) bulk_copy(factors.token_scale, scales, scale_bytes, full);
       ring.advance();
     }
@@ -355,20 +293,15 @@ __global__ void __launch_bounds__((M::Tiles::kGroups + 1) * 128, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < s.kStages; ++i) {
       mbarrier_init(&s.full[i], 1 + (M::kScaled ? 1 : kGatherThreads));
-      mbarrier_init(&s.empty[i], 4 * Tiles::kGroups * Tiles::kCluster);
+      mbarrier_init(&s.empty[i], 4 * Tiles::kGroups);
     }
-    if constexpr (Tiles::kCluster > 1)
-      for (int i = 0; i < kNumbers; ++i) mbarrier_init(&s.number_full[i], 1);
     for (int i = 0; i < kWork; ++i) {
       mbarrier_init(&s.work_full[i], 1);
       mbarrier_init(&s.work_empty[i], 4 * Tiles::kGroups + (M::kScaled ? 1 : kGatherThreads / 32));
     }
     mbarrier_init_fence();
   }
-  if constexpr (Tiles::kCluster > 1)
-    cluster_sync();
-  else
-    __syncthreads();
+  __syncthreads();
   wait_for_previous();  // the grouping
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
   if (group == Tiles::kGroups) {
@@ -386,7 +319,6 @@ __global__ void __launch_bounds__((M::Tiles::kGroups + 1) * 128, 1)
     registers_take<Tiles::kConsumerRegisters>();
     consume<M>(s, args, group, thread);
   }
-  if constexpr (Tiles::kCluster > 1) cluster_sync();  // the other block may still write here
 }
 
 template <class M>
@@ -396,10 +328,8 @@ void launch_grouped(const GroupedArgs& args, int multiprocessors, cudaStream_t s
   static const cudaError_t prepared =
       cudaFuncSetAttribute(grouped_kernel<M>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   HADAL_CUDA(prepared);
-  constexpr int kCluster = M::Tiles::kCluster;
-  LaunchShape shape{dim3(multiprocessors / kCluster * kCluster), dim3((M::Tiles::kGroups + 1) * 128), kBytes, stream};
+  LaunchShape shape{dim3(multiprocessors), dim3((M::Tiles::kGroups + 1) * 128), kBytes, stream};
   shape.early = true;
-  shape.cluster = kCluster;
   launch("grouped_kernel", grouped_kernel<M>, shape, args);
 }
 
