@@ -65,12 +65,14 @@ __device__ __forceinline__ void round_row(const RowsToRound& r, int row, RowPlac
   if (t % 32 == 0) atomicMax(&places.largest, largest);
   __syncthreads();
   const float scale = row_scale_of(places.largest), inverse = reciprocal_of_power(scale);
-  for (int i = t; i < r.d / 8; i += threads) {
-    const int group = i / 16, unit = i % 16;
-    const uint2 codes = round_unit(x + group * 128 + unit_column(unit), inverse);
+  for (int i = t; i < r.d / 16; i += threads) {  // 16 bytes of codes, two units
+    const int group = i / 8, chunk = i % 8;
+    const uint2 first = round_unit(x + group * 128 + unit_column(2 * chunk), inverse);
+    const uint2 second = round_unit(x + group * 128 + unit_column(2 * chunk + 1), inverse);
     for (int k = 0; k < topk; ++k)
       if (places.row[k] >= 0)
-        *reinterpret_cast<uint2*>(r.codes + unit_at(places.tile[k], group, places.row[k], unit)) = codes;
+        *reinterpret_cast<uint4*>(r.codes + unit_at(places.tile[k], group, places.row[k], 2 * chunk)) =
+            make_uint4(first.x, first.y, second.x, second.y);
   }
   if (t < topk && places.row[t] >= 0) r.scales[places.tile[t].row0 + places.row[t]] = scale;
 }

@@ -34,7 +34,6 @@ __device__ __forceinline__ void write_out(const uint8_t* results, uint16_t* out,
 __device__ __forceinline__ void part_done(const Work& work, const GroupedArgs& args, int group, int thread) {
   named_barrier(1 + group, 128);
   if (thread == 0) {
-    __threadfence();
     add_release(&args.plan.done[work.tile], 1);
   }
 }

@@ -365,7 +365,6 @@ __device__ __forceinline__ void drain_results(WideShared& s, const GroupedArgs& 
     if (product == 0) {
       named_barrier(kDrainBarrier + group, kDrainThreads);
       if (thread == 0) {
-        __threadfence();
         add_release(&args.plan.done[work.tile], 1);
       }
     }

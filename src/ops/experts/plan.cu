@@ -3,6 +3,7 @@
 
 #include "ops/cuda/errors.h"
 #include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/experts/expert_rows.cuh"
 #include "ops/experts/grouped.h"
 
@@ -68,6 +69,7 @@ __global__ void __launch_bounds__(kPlanThreads)
   __shared__ RowPlaces places;
   const int t = threadIdx.x, row = static_cast<int>(blockIdx.x) - 1, first = row * topk;
   const bool one_row = row >= 0;
+  wait_for_previous();
   let_next_start();
   count[t] = 0;
   if (one_row && t < topk) {
@@ -117,6 +119,8 @@ __global__ void __launch_bounds__(kPlanThreads)
 __global__ void __launch_bounds__(kChunk)
     count_kernel(RowPlan plan, const int32_t* ids, int choices, const int32_t* slot_of, int slots) {
   __shared__ int count[kPlanThreads];
+  wait_for_previous();
+  let_next_start();
   for (int i = threadIdx.x; i < slots; i += kChunk) count[i] = 0;
   __syncthreads();
   const int i = blockIdx.x * kChunk + threadIdx.x;
@@ -130,6 +134,8 @@ __global__ void __launch_bounds__(kChunk)
 __global__ void __launch_bounds__(kPlanThreads) lay_out_kernel(RowPlan plan, int slots) {
   __shared__ typename cub::BlockScan<int, kPlanThreads>::TempStorage scan;
   const int t = threadIdx.x;
+  wait_for_previous();
+  let_next_start();
   int4 cut;
   const int row0 = lay_out(plan, t < slots ? plan.count[t] : 0, scan, cut);
   if (t < slots) plan.count[t] = row0;  // from here on: the next free row
@@ -138,6 +144,8 @@ __global__ void __launch_bounds__(kPlanThreads) lay_out_kernel(RowPlan plan, int
 __global__ void __launch_bounds__(kChunk) place_kernel(RowPlan plan, const int32_t* ids, const float* weights,
                                                        int choices, int topk, const int32_t* slot_of, int slots) {
   __shared__ int count[kPlanThreads];
+  wait_for_previous();
+  let_next_start();
   for (int i = threadIdx.x; i < slots; i += kChunk) count[i] = 0;
   __syncthreads();
   const int i = blockIdx.x * kChunk + threadIdx.x;
@@ -155,6 +163,8 @@ __global__ void __launch_bounds__(128)
     round_rows_kernel(RowPlan plan, const int32_t* ids, int topk, const int32_t* slot_of, RowsToRound to_round) {
   __shared__ RowPlaces places;
   const int row = blockIdx.x, t = threadIdx.x;
+  wait_for_previous();
+  let_next_start();
   if (t < topk) {
     const int choice = row * topk + t, at = plan.pair_row[choice];
     places.row[t] = -1;
@@ -183,6 +193,8 @@ __global__ void combine_kernel(const int* pair_row, const uint16_t* out, const u
                                int topk, int d) {
   const size_t row = blockIdx.x;
   const int channel = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
+  wait_for_previous();
+  let_next_start();
   if (channel >= d) return;
   float sum[8] = {};
   if constexpr (TopK > 0) {
@@ -252,29 +264,30 @@ void plan_rows(const RowPlan& plan, const int32_t* ids, const float* weights, in
   if (to_round.x != nullptr && topk > kMostExperts) fail_shape("experts", "at most 32 experts a row", topk);
   if (slots > kPlanThreads) fail_shape("experts", "at most 1024 local experts", slots);
   const int choices = rows * topk, chunks = (choices + kChunk - 1) / kChunk;
+  const auto shape = [&](int blocks, int threads) {
+    return LaunchShape{.grid = dim3(blocks), .block = dim3(threads), .stream = stream, .early = true};
+  };
   if (choices <= 2 * kPlanThreads) {
-    plan_kernel<<<to_round.x != nullptr ? 1 + rows : 1, kPlanThreads, 0, stream>>>(plan, ids, weights, choices, topk,
-                                                                                   slot_of, slots, to_round);
+    launch("plan_kernel", plan_kernel, shape(to_round.x != nullptr ? 1 + rows : 1, kPlanThreads), plan, ids, weights,
+           choices, topk, slot_of, slots, to_round);
   } else {
     HADAL_CUDA(cudaMemsetAsync(plan.count, 0, slots * sizeof(int), stream));
-    count_kernel<<<chunks, kChunk, 0, stream>>>(plan, ids, choices, slot_of, slots);
-    lay_out_kernel<<<1, kPlanThreads, 0, stream>>>(plan, slots);
-    place_kernel<<<chunks, kChunk, 0, stream>>>(plan, ids, weights, choices, topk, slot_of, slots);
-    if (to_round.x != nullptr) round_rows_kernel<<<rows, 128, 0, stream>>>(plan, ids, topk, slot_of, to_round);
+    launch("count_kernel", count_kernel, shape(chunks, kChunk), plan, ids, choices, slot_of, slots);
+    launch("lay_out_kernel", lay_out_kernel, shape(1, kPlanThreads), plan, slots);
+    launch("place_kernel", place_kernel, shape(chunks, kChunk), plan, ids, weights, choices, topk, slot_of, slots);
+    if (to_round.x != nullptr)
+      launch("round_rows_kernel", round_rows_kernel, shape(rows, 128), plan, ids, topk, slot_of, to_round);
   }
-  HADAL_CUDA_LAUNCHED("plan_kernel");
 }
 
 void combine_rows(const int* pair_row, const uint16_t* out, const uint16_t* shared_out, uint16_t* y, int rows, int topk,
                   int d, cudaStream_t stream) {
   if (rows == 0) return;
   const int threads = 128;
-  const dim3 grid(rows, (d / 8 + threads - 1) / threads);
-  if (topk == 6)
-    combine_kernel<6><<<grid, threads, 0, stream>>>(pair_row, out, shared_out, y, topk, d);
-  else
-    combine_kernel<0><<<grid, threads, 0, stream>>>(pair_row, out, shared_out, y, topk, d);
-  HADAL_CUDA_LAUNCHED("combine_kernel");
+  const LaunchShape shape{
+      .grid = dim3(rows, (d / 8 + threads - 1) / threads), .block = dim3(threads), .stream = stream, .early = true};
+  launch("combine_kernel", topk == 6 ? combine_kernel<6> : combine_kernel<0>, shape, pair_row, out, shared_out, y, topk,
+         d);
 }
 
 }  // namespace hadal::cuda
