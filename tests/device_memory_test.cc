@@ -164,7 +164,9 @@ TEST(DeviceMemory, NobodyReachesAcross) {
       RequestState* state = &request.state();
       const int32_t anchor = 7;
       const deepseek_v41::Drafts drafts = golden.model.draft({&state, 1}, {&anchor, 1});
-      const deepseek_v41::Model::DraftLogits draft = golden.model.draft_logits(drafts, 1, 9);
+      const deepseek_v41::Model::DraftLogits draft{context.tensor(1, drafts.base.cols, DType::f32),
+                                                   context.tensor(1, 1, DType::f32)};
+      golden.model.draft_logits(drafts, 1, 9, draft);
       const size_t before = all.size();
       all.resize(before + static_cast<size_t>(draft.logits.cols));
       context.download(&all[before], draft.logits.data, static_cast<size_t>(draft.logits.cols) * sizeof(float));

@@ -245,7 +245,9 @@ TEST_P(GoldenTrace, DraftStep) {
       std::vector<float> logits;
       int32_t previous = anchor;
       for (int i = 0; i < c.dspark_block_size; ++i) {
-        const auto row = golden.model.draft_logits(drafts, i, previous);
+        const deepseek_v41::Model::DraftLogits row{golden.context->tensor(1, c.vocab_size, DType::f32),
+                                                   golden.context->tensor(1, 1, DType::f32)};
+        golden.model.draft_logits(drafts, i, previous, row);
         std::vector<float> values(static_cast<size_t>(c.vocab_size));
         float probability = 0;
         golden.context->download(values.data(), row.logits.data, values.size() * 4);

@@ -20,14 +20,14 @@ struct DraftOrder {
 // One draft step for all of them. A draft that would end the answer is left out: the step gives that token itself.
 void draft(deepseek_v41::Model& model, std::span<const DraftOrder> orders);
 
-// Samples the rows' logits [rows, vocab] one after the other, as long as the drafts are right: proposed[0] is known,
+// Takes the rows' tokens one after the other, from `sampled` or, when that is empty, chosen from logits [rows, vocab], as long as the drafts are right: proposed[0] is known,
 // proposed[1..] are drafts, and what comes after row i is proposed[i + 1] or a rejection. A prompt's last row has no drafts.
 struct Verified {                      // what there is when something throws is right
   std::vector<GeneratedToken> tokens;  // log-probabilities when the request asks for them
   int32_t rows = 0;                    // rows that are right, up to the one that the last token came from
   bool stop = false;                   // then came a token that ends the answer
 };
-void verify(TokenChooser& chooser, std::span<const int32_t> proposed, std::span<const float> logits, size_t vocab,
-            Verified& out);
+void verify(TokenChooser& chooser, std::span<const int32_t> proposed, std::span<const int32_t> sampled,
+            std::span<const float> logits, size_t vocab, Verified& out);
 
 }  // namespace hadal

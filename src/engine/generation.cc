@@ -36,7 +36,7 @@ std::vector<int32_t> Generation::next() {
   Verified got;
   const auto vocab = static_cast<size_t>(single_.model().config().vocab_size);
   if (pending_.empty()) {
-    verify(chooser_, {}, logits_, vocab, got);
+    verify(chooser_, {}, {}, logits_, vocab, got);
   } else {
     if (stopped_ || chooser_.full()) return {};
     const bool automatic = request_.speculate < 0;
@@ -51,7 +51,7 @@ std::vector<int32_t> Generation::next() {
       draft(single_.model(), {&order, 1});
     }
     single_.verify(pending_, [&](std::span<const float> logits) {
-      verify(chooser_, pending_, logits, vocab, got);
+      verify(chooser_, pending_, {}, logits, vocab, got);
       return got.rows;
     });
     if (automatic) guard_.observe(choice, seconds_now() - start, got.rows);

@@ -61,7 +61,8 @@ class Engine::Loop {
   };
   void step();
   void propose(const PlannedRows& rows);
-  Chosen choose(ActiveRequest& r, std::span<const int32_t> proposed, std::span<float> logits) const;
+  // Tokens of every segment, of which so many rows of logits are wanted.
+  std::vector<Chosen> choose(const Tensor& logits, std::span<const int64_t> wanted);
   void keep_prompts(StepPlan& plan, const deepseek_v41::Step& result);
   void keep_branches();
   // Hands the tokens over; false when the request has finished.

@@ -1,21 +1,12 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "base/error.h"
 
 namespace hadal {
 namespace {
-
-// SplitMix64's finaliser: every input bit reaches every output bit.
-uint64_t scramble(uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
 
 struct Scored {
   float logit;
@@ -24,36 +15,6 @@ struct Scored {
 
 bool more_likely(const Scored& a, const Scored& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-}
-
-// Tokens that top_k, top_p and min_p keep. Unless a filter is on, that is all of them in any order.
-std::vector<Scored> filtered(std::span<const float> logits, const SamplingOptions& o) {
-  std::vector<Scored> kept(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) kept[i] = {logits[i], static_cast<int32_t>(i)};
-  if (o.top_k > 0 && static_cast<size_t>(o.top_k) < kept.size()) {
-    std::nth_element(kept.begin(), kept.begin() + o.top_k, kept.end(), more_likely);
-    kept.resize(static_cast<size_t>(o.top_k));
-  }
-  const double best = std::max_element(kept.begin(), kept.end(), [](const Scored& a, const Scored& b) {
-                        return a.logit < b.logit;
-                      })->logit;
-  const auto weight = [&](const Scored& s) { return std::exp((static_cast<double>(s.logit) - best) / o.temperature); };
-  if (o.top_p < 1.0) {
-    double total = 0;
-    for (const Scored& s : kept) total += weight(s);
-    // Sorted in growing pieces: the nucleus is usually small.
-    double sum = 0;
-    size_t done = 0;
-    while (done < kept.size() && sum < o.top_p * total) {
-      const size_t piece = std::min(kept.size(), done + std::max<size_t>(64, done));
-      std::partial_sort(kept.begin() + static_cast<std::ptrdiff_t>(done),
-                        kept.begin() + static_cast<std::ptrdiff_t>(piece), kept.end(), more_likely);
-      while (done < piece && sum < o.top_p * total) sum += weight(kept[done++]);
-    }
-    kept.resize(std::max<size_t>(1, done));
-  }
-  if (o.min_p > 0) std::erase_if(kept, [&](const Scored& s) { return weight(s) < o.min_p; });
-  return kept;
 }
 
 }  // namespace
@@ -74,30 +35,6 @@ void validate(const SamplingOptions& o) {
     check(bias >= -100 && bias <= 100, "a logit_bias", bias, "-100 to 100");
 }
 
-namespace {
-
-uint64_t noise_row(uint64_t seed, int64_t position) {
-  return scramble(scramble(seed) ^ static_cast<uint64_t>(position));
-}
-uint64_t noise_bits(uint64_t row, int32_t token) {
-  return scramble(row ^ static_cast<uint64_t>(static_cast<uint32_t>(token)));
-}
-
-double gumbel(uint64_t bits) {
-  const double uniform = (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;  // in (0, 1)
-  return -std::log(-std::log(uniform));
-}
-
-// No less than gumbel(bits), at a fraction of its cost. With k leading ones 1 - uniform is more than 2^-(k+2), and
-// -log(uniform) no less than that.
-double gumbel_bound(uint64_t bits) { return 0.6931471806 * (std::countl_one(bits) + 2); }
-
-}  // namespace
-
-double gumbel_noise(uint64_t seed, int64_t position, int32_t token) {
-  return gumbel(noise_bits(noise_row(seed, position), token));
-}
-
 int32_t arg_max(std::span<const float> logits) {
   size_t best = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -107,32 +44,18 @@ int32_t arg_max(std::span<const float> logits) {
   return static_cast<int32_t>(best);
 }
 
+SampleRow sample_row(const SamplingOptions& o, int64_t position) {
+  return {.top_k = o.top_k,
+          .temperature = o.temperature,
+          .top_p = o.top_p,
+          .min_p = o.min_p,
+          .seed = o.seed,
+          .position = position};
+}
+
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, int64_t position) {
-  const int32_t most_likely = arg_max(logits);
-  if (options.temperature == 0) return most_likely;
-  const uint64_t row = noise_row(options.seed, position);
-  const auto value = [&](int32_t token) {
-    return static_cast<double>(logits[static_cast<size_t>(token)]) / options.temperature +
-           gumbel(noise_bits(row, token));
-  };
-  // No filter drops the most likely token, so the search begins with it; most others cannot win whatever their noise is.
-  int32_t chosen = most_likely;
-  double best = value(most_likely);
-  const auto consider = [&](float logit, int32_t token) {
-    const uint64_t bits = noise_bits(row, token);
-    if (static_cast<double>(logit) / options.temperature + gumbel_bound(bits) < best) return;
-    const double v = value(token);
-    if (v > best || (v == best && token < chosen)) {
-      chosen = token;
-      best = v;
-    }
-  };
-  if (options.top_k == 0 && options.top_p == 1 && options.min_p == 0) {
-    for (size_t t = 0; t < logits.size(); ++t) consider(logits[t], static_cast<int32_t>(t));
-  } else {
-    for (const Scored& s : filtered(logits, options)) consider(s.logit, s.token);
-  }
-  return chosen;
+  const int32_t token = sample_row(logits, sample_row(options, position));
+  return token >= 0 ? token : arg_max(logits);  // which says what is wrong
 }
 
 bool has_penalties(const SamplingOptions& o) {

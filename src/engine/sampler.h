@@ -7,17 +7,17 @@
 #include <vector>
 
 #include "hadal/request.h"
+#include "ops/sample/sample.h"
 
 namespace hadal {
 
 // Throws invalid_argument naming the option, its value and the range.
 void validate(const SamplingOptions& options);
 
-// Gumbel noise of one token, from a counter-based generator.
-double gumbel_noise(uint64_t seed, int64_t position, int32_t token);
+// The choice of the token for `position` (the position that it will take), as the operators have it.
+SampleRow sample_row(const SamplingOptions& options, int64_t position);
 
-// The token for `position` (the position that it will take). Equal scores: lower id first. Filters apply in the order
-// top_k, top_p, min_p, at the given temperature. Throws invalid_data when a logit is NaN.
+// That token. Throws invalid_data when a logit is NaN.
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, int64_t position);
 
 int32_t arg_max(std::span<const float> logits);

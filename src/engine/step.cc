@@ -26,22 +26,19 @@ void Engine::Loop::step() {
   const Clock::time_point model_start = Clock::now();
   StepPlan plan(*context_, model_.step_shape(), segments);
   const deepseek_v41::Step result = model_.forward(plan);
-  std::vector<float> logits(static_cast<size_t>(result.logits.rows * result.logits.cols));
-  if (!logits.empty()) context_->download(logits.data(), result.logits.data, logits.size() * sizeof(float));
+  context_->wait();
   model_seconds_ = seconds(Clock::now() - model_start);
 
   const Clock::time_point sample_start = Clock::now();
-  const auto vocab = static_cast<size_t>(config().vocab_size);
+  std::vector<int64_t> wanted;  // rows of logits of each segment
+  for (size_t s = 0; s < planned_.size(); ++s)
+    wanted.push_back(segments[s].logits == LogitsWanted::none ? 0
+                     : planned_[s].decode ? static_cast<int64_t>(planned_[s].request->pending.size())
+                                          : 1);
+  std::vector<Chosen> chosen = choose(result.logits, wanted);
   std::vector<int32_t> accepted;
-  std::vector<Chosen> chosen(planned_.size());
   int64_t prompt_tokens = 0;
-  std::span<float> rows_left = logits;
   for (size_t s = 0; s < planned_.size(); ++s) {
-    ActiveRequest& r = *planned_[s].request;
-    const size_t rows = segments[s].logits == LogitsWanted::none ? 0 : planned_[s].decode ? r.pending.size() : 1;
-    if (rows > 0)
-      chosen[s] = choose(r, planned_[s].decode ? r.pending : std::vector<int32_t>{}, rows_left.first(rows * vocab));
-    rows_left = rows_left.subspan(rows * vocab);
     accepted.push_back(planned_[s].decode ? chosen[s].rows : static_cast<int32_t>(planned_[s].count));
     if (!planned_[s].decode) prompt_tokens += planned_[s].count;
   }
@@ -80,12 +77,43 @@ void Engine::Loop::propose(const PlannedRows& rows) {
   state.propose(r.input().subspan(static_cast<size_t>(at), static_cast<size_t>(rows.count)));
 }
 
-Engine::Loop::Chosen Engine::Loop::choose(ActiveRequest& r, std::span<const int32_t> proposed,
-                                          std::span<float> logits) const {
-  Chosen chosen;
-  try {
-    verify(r.chooser, proposed, logits, static_cast<size_t>(config().vocab_size), chosen);
-  } catch (const std::exception& error) { chosen.error = error.what(); }
+// Choices that depend on nothing but the logits are made where these lie; the logits of the others come to the host.
+std::vector<Engine::Loop::Chosen> Engine::Loop::choose(const Tensor& logits, std::span<const int64_t> wanted) {
+  std::vector<SampleRow> plain;
+  int32_t row = 0;
+  for (size_t s = 0; s < planned_.size(); row += static_cast<int32_t>(wanted[s++])) {
+    const TokenChooser& chooser = planned_[s].request->chooser;
+    if (!chooser.plain(wanted[s])) continue;
+    for (int32_t i = 0; i < wanted[s]; ++i) {
+      plain.push_back(chooser.sample_row(i));
+      plain.back().logits_row = row + i;
+    }
+  }
+  const std::vector<int32_t> tokens = model_.sample(logits, plain);
+
+  std::vector<Chosen> chosen(planned_.size());
+  std::span<const int32_t> left = tokens;
+  std::vector<float> host;
+  row = 0;
+  for (size_t s = 0; s < planned_.size(); row += static_cast<int32_t>(wanted[s++])) {
+    if (wanted[s] == 0) continue;
+    ActiveRequest& r = *planned_[s].request;
+    std::span<const int32_t> sampled;
+    if (r.chooser.plain(wanted[s])) {
+      sampled = left.first(static_cast<size_t>(wanted[s]));
+      left = left.subspan(sampled.size());
+    }
+    host.clear();
+    if (std::find(sampled.begin(), sampled.end(), -1) != sampled.end()) sampled = {};  // the logits tell what is wrong
+    if (sampled.empty()) {
+      host.resize(static_cast<size_t>(wanted[s] * logits.cols));
+      context_->download(host.data(), logits.f32(row), host.size() * sizeof(float));
+    }
+    try {
+      verify(r.chooser, planned_[s].decode ? r.pending : std::vector<int32_t>{}, sampled, host,
+             static_cast<size_t>(logits.cols), chosen[s]);
+    } catch (const std::exception& error) { chosen[s].error = error.what(); }
+  }
   return chosen;
 }
 

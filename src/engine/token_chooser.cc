@@ -58,6 +58,10 @@ int32_t TokenChooser::choose(std::span<const float> logits) const {
   return sample(changed, sampling_, position());
 }
 
+bool TokenChooser::plain(int64_t rows) const {
+  return rows > 0 && !penalties_ && !constraint_ && generated_ >= request_.min_tokens && request_.logprobs < 0;
+}
+
 void TokenChooser::push(int32_t token) {
   if (constraint_ && !constraint_->accept(token))
     fail(ErrorKind::internal, "the constraint forbids token {} after {} generated ones, and had allowed it", token,

@@ -18,6 +18,11 @@ class TokenChooser {
 
   // Throws invalid_data when a logit is NaN, internal when the grammar allows nothing.
   int32_t choose(std::span<const float> logits) const;
+  // Whether the next `rows` choices depend on nothing but the logits and what sample_row says, and their logits are not
+  // asked for: then they can be made where the logits lie.
+  bool plain(int64_t rows) const;
+  // Of the token that comes `ahead` tokens after the next one.
+  SampleRow sample_row(int64_t ahead) const { return hadal::sample_row(sampling_, position() + ahead); }
   // Moves past a token; throws internal when the grammar forbids it.
   void push(int32_t token);
   // Whether push would succeed.

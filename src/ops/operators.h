@@ -16,6 +16,7 @@
 #include "ops/indexer/indexer.h"
 #include "ops/random_values.h"
 #include "ops/router/router.h"
+#include "ops/sample/sample.h"
 #include "ops/sparse_attention/sparse_attention.h"
 
 namespace hadal {
@@ -34,6 +35,7 @@ namespace hadal {
   X(router, RouterArgs)                    \
   X(experts, ExpertsArgs)                  \
   X(head, HeadArgs)                        \
+  X(sample, SampleArgs)                    \
   X(draft_context, DraftContextArgs)       \
   X(draft_logits, DraftLogitsArgs)         \
   X(cache_commit, CacheCommitArgs)

@@ -204,6 +204,7 @@ Stage stage_of(OperatorId op) {
     case OperatorId::embedding:
     case OperatorId::tap:
     case OperatorId::draft_context:
+    case OperatorId::sample:
     case OperatorId::draft_logits:
     case OperatorId::cache_commit: return Stage::other;
   }

@@ -123,18 +123,21 @@ Drafts Model::draft(std::span<RequestState* const> states, std::span<const int32
   return drafts;
 }
 
-Model::DraftLogits Model::draft_logits(const Drafts& drafts, int row, int32_t previous) {
-  const auto one_row = [row](Tensor t) {
-    t.data = static_cast<uint8_t*>(t.data) + static_cast<size_t>(row) * static_cast<size_t>(t.cols) * size_of(t.type);
-    t.rows = 1;
-    return t;
-  };
-  DraftLogits out{context_.tensor(1, config_.vocab_size, DType::f32), context_.tensor(1, 1, DType::f32)};
+void Model::draft_logits(const Drafts& drafts, int row, int32_t previous, const DraftLogits& out) {
   const DraftWeights& w = weights_.draft;
-  op_.draft_logits(context_,
-                   {1, context_.upload(std::span<const int32_t>(&previous, 1)), one_row(drafts.base),
-                    one_row(drafts.hidden), w.markov_embed, w.markov_head, w.confidence, out.logits, out.probability});
-  return out;
+  op_.draft_logits(
+      context_, {1, context_.upload(std::span<const int32_t>(&previous, 1)), row_of(drafts.base, row),
+                 row_of(drafts.hidden, row), w.markov_embed, w.markov_head, w.confidence, out.logits, out.probability});
+}
+
+std::vector<int32_t> Model::sample(const Tensor& logits, std::span<const SampleRow> rows) {
+  std::vector<int32_t> tokens(rows.size());
+  if (rows.empty()) return tokens;
+  const StepScratch scratch(context_);
+  const Tensor chosen = context_.tensor(static_cast<int64_t>(rows.size()), 1, DType::i32);
+  op_.sample(context_, {static_cast<int>(rows.size()), context_.upload(rows), logits, chosen});
+  context_.download(tokens.data(), chosen.data, tokens.size() * sizeof(int32_t));
+  return tokens;
 }
 
 }  // namespace hadal::deepseek_v41

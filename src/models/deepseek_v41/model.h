@@ -36,6 +36,11 @@ struct Drafts {
   Tensor hidden;  // activations [requests * block, d], before the norm
 };
 
+// One row of it.
+inline Tensor row_of(const Tensor& t, int64_t row) {
+  return {t.u8() + static_cast<size_t>(row * t.cols) * size_of(t.type), t.type, 1, t.cols};
+}
+
 class Model {
  public:
   // The checkpoint must outlive the model.
@@ -83,7 +88,10 @@ class Model {
     Tensor logits;       // f32 [1, vocab]
     Tensor probability;  // f32 [1, 1]
   };
-  DraftLogits draft_logits(const Drafts& drafts, int row, int32_t previous);
+  void draft_logits(const Drafts& drafts, int row, int32_t previous, const DraftLogits& out);
+
+  // Tokens chosen from rows of logits; -1 where a logit is not a number. Waits for them.
+  std::vector<int32_t> sample(const Tensor& logits, std::span<const SampleRow> rows);
 
  private:
   struct Published;

@@ -10,6 +10,7 @@
 #include "ops/hyper_connection/cases.h"
 #include "ops/indexer/cases.h"
 #include "ops/router/cases.h"
+#include "ops/sample/cases.h"
 #include "ops/sparse_attention/cases.h"
 #include "ops/testing/runner.h"
 
