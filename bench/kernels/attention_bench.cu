@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/dtype.h"
 #include "base/row_format.h"
 #include "bench.cuh"
 #include "ops/sparse_attention/kernels.h"
@@ -117,6 +118,17 @@ struct Step {
     scratch->poison();
   }
   void matrix(cudaStream_t s) { matrix_attention(p, kernel, most_keys(), scratch->get(), lasting(), 132, s); }
+  // Its output as Q4 instead, where `q4` says so.
+  void round_output(bool q4) {
+    p.o_q4 = {};
+    if (!q4) return;
+    const int padded = (rows + 7) / 8 * 8;
+    if (codes == nullptr) codes = std::make_unique<DeviceArray<uint8_t>>(size_t{1} * padded * kHeads * kDim);
+    if (scales == nullptr) scales = std::make_unique<DeviceArray<float>>(size_t{1} * padded * kHeads * kDim / 128);
+    codes->poison();
+    scales->poison();
+    p.o_q4 = {codes->get(), scales->get(), rows, padded, kHeads * kDim};
+  }
   void general(cudaStream_t s) { general_attention(p, kWindow + kTopK, s); }
 
   int rows, segments;
@@ -125,7 +137,8 @@ struct Step {
   DeviceArray<float> sink, inv_freq;
   AttentionKernel kernel;
   std::unique_ptr<DeviceArray<uint8_t>> scratch;
-  std::unique_ptr<DeviceArray<uint8_t>> entries;
+  std::unique_ptr<DeviceArray<uint8_t>> entries, codes;
+  std::unique_ptr<DeviceArray<float>> scales;
   std::vector<std::unique_ptr<DeviceArray<int32_t>>> arrays;
   AttentionProblem p;
 };
@@ -186,6 +199,27 @@ void run(Step& step, bool matrix) {
   HADAL_CUDA(cudaDeviceSynchronize());
 }
 
+// Values of which Q4, as the kernel writes it, is not that of its bf16 output.
+size_t wrong_q4(Step& step, const std::vector<uint16_t>& output) {
+  step.round_output(true);
+  run(step, true);
+  const auto codes = step.codes->host();
+  const auto scales = step.scales->host();
+  const int padded = step.p.o_q4.padded;
+  step.round_output(false);
+  size_t wrong = 0;
+  for (int row = 0; row < step.rows; ++row)
+    for (int group = 0; group < kHeads * kDim / 128; ++group) {
+      float want[128];
+      for (int i = 0; i < 128; ++i) want[i] = bf16_value(output[size_t{1} * row * kHeads * kDim + group * 128 + i]);
+      round_fp8_128(want, 128);
+      const size_t at = size_t{1} * group * padded + row;
+      for (int i = 0; i < 128; ++i)
+        wrong += from_e4m3(codes[at * 128 + (((i >> 4) ^ (row & 7)) << 4) + i % 16]) * scales[at] != want[i];
+    }
+  return wrong;
+}
+
 // All kernels give the same bits, every time.
 void check_bits(const char* name, Step& step) {
   std::vector<uint16_t> first;
@@ -202,6 +236,9 @@ void check_bits(const char* name, Step& step) {
     for (size_t i = 0; i < first.size(); ++i) again += once[i] != twice[i], otherwise += once[i] != first[i];
     std::printf("check %s, %s: of %zu values %zu differ in a second run, %zu from the first kernel\n", name,
                 kKernels[static_cast<int>(kernel)], first.size(), again, otherwise);
+    if (writes_q4(kernel))
+      std::printf("check %s, %s: of Q4 %zu values differ\n", name, kKernels[static_cast<int>(kernel)],
+                  wrong_q4(step, once));
   }
   run(step, false);  // in the order of the specification, one key after the other
   const auto general = step.o.host();
@@ -232,15 +269,17 @@ void check(const char* name, Step& step) {
 
 const char* only = nullptr;  // part of the names of the cases that run; null: all, and the checks
 
-void time_case(const char* name, int rows, int segments, int entries, const AttentionKernel* kernel = nullptr) {
+void time_case(const char* name, int rows, int segments, int entries, const AttentionKernel* kernel = nullptr,
+               bool q4 = false) {
   if (only != nullptr && std::strstr(name, only) == nullptr) return;
   std::vector<std::unique_ptr<Step>> steps;
   const int sets = rows >= 1024 ? 2 : 8;
   for (int i = 0; i < sets; ++i) steps.push_back(std::make_unique<Step>(rows, segments, entries, 40 + i));
   if (kernel != nullptr)
     for (auto& step : steps) step->use(*kernel);
+  for (auto& step : steps) step->round_output(q4);
   const double keys = kWindow + (entries ? kTopK : 0);
-  const double flops = 4.0 * rows * kHeads * kDim * keys, bytes = 4.0 * rows * kHeads * kDim;
+  const double flops = 4.0 * rows * kHeads * kDim * keys, bytes = (q4 ? 3.0 : 4.0) * rows * kHeads * kDim;
   const Time t = time_graph(sets, [&](cudaStream_t s, int i) { steps[i]->matrix(s); });
   report("sparse_attention", name, t, flops, bytes, std::max(flops / 790e9, bytes / 4.3e9));
 }
@@ -263,6 +302,11 @@ int run() {
   time_case("T=4096 n=65536 keys=640", 4096, 1, 65536);
   time_case("T=4096 n=131072 keys=640", 4096, 1, 131072);
   const AttentionKernel packed = AttentionKernel::packed, shared = AttentionKernel::shared;
+  time_case("T=4096 n=65536 keys=640 Q4", 4096, 1, 65536, nullptr, true);
+  time_case("T=4096 n=131072 keys=640 Q4", 4096, 1, 131072, nullptr, true);
+  time_case("T=256 n=65536 keys=640 Q4", 256, 1, 65536, nullptr, true);
+  time_case("T=4096 window only Q4", 4096, 1, 0, nullptr, true);
+  time_case("T=256 window only Q4", 256, 1, 0, nullptr, true);
   time_case("T=4096 n=65536 keys=640 packed", 4096, 1, 65536, &packed);
   time_case("T=4096 n=131072 keys=640 packed", 4096, 1, 131072, &packed);
   time_case("T=256 n=65536 keys=640", 256, 1, 65536);

@@ -5,6 +5,7 @@
 
 #include "ops/cuda/fold.h"
 #include "ops/cuda/fp8_linear.h"
+#include "ops/cuda/linear_input.h"
 #include "ops/cuda/packed_linear.h"
 #include "ops/cuda/random_values.h"
 #include "ops/experts/pack.h"
@@ -230,6 +231,7 @@ const Operators& cuda_operators() {
                                       .load_weight = load_weight,
                                       .load_experts = load_experts,
                                       .load_table = load_table,
+                                      .linear_input = cuda::linear_input,
                                       .weight_room = weight_room,
                                       .random_weight = random_weight,
                                       .random_experts = random_experts,

@@ -77,6 +77,10 @@ struct Operators {
   // The same for an Engram table, which lies in host memory that the device can read when table.on_host says so. Null: rows
   // are read in place.
   void (*load_table)(Context&, EngramTable&) = nullptr;
+  // Room in step memory for activations [rows, groups * w.k] that only linears like w read, as an operator that makes them
+  // finds it: of activation_type(), or u8 for a rounded form of the backend's own. Null: activations.
+  Tensor (*linear_input)(Context&, int rows, const Weight& w, int groups) = nullptr;
+
   // Bytes of weights that still fit; null where they are read in place.
   size_t (*weight_room)(Context&) = nullptr;
 
@@ -89,6 +93,11 @@ struct Operators {
   // Packed rows of `dim` values of size about 1, for caches that nothing has computed.
   void (*random_rows)(Context&, RowFormat, int dim, uint8_t* rows, int64_t count, uint64_t seed) = nullptr;
 };
+
+inline Tensor linear_input(const Operators& op, Context& context, int rows, const Weight& w, int groups) {
+  return op.linear_input != nullptr ? op.linear_input(context, rows, w, groups)
+                                    : context.activations(rows, int64_t{groups} * w.k);
+}
 
 const Operators& reference_operators();
 const Operators& cpu_operators();

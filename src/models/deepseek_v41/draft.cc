@@ -106,7 +106,7 @@ Drafts Model::draft(std::span<RequestState* const> states, std::span<const int32
       s.latent = p.latent;
       s.ring = pools.draft_ring(stage);
       s.bidirectional = true;
-      s.o = context_.activations(rows.rows, static_cast<int64_t>(c.num_attention_heads) * c.head_dim);
+      s.o = linear_input(op_, context_, rows.rows, w.attention.wo_a, c.o_groups);
       op_.sparse_attention(context_, s);
       op_.attention_output(context_,
                            {rows.rows, c.o_groups, s.o, w.attention.wo_a, w.attention.wo_b, residual.output(rows)});

@@ -405,7 +405,7 @@ void Model::attention(const BlockWeights& w, int layer, StepPlan& plan, const Te
     s.entries = &entries;
     s.selection = &published.selection;
   }
-  s.o = context_.activations(out.rows, static_cast<int64_t>(c.num_attention_heads) * c.head_dim);
+  s.o = linear_input(op_, context_, out.rows, w.attention.wo_a, c.o_groups);
   op_.sparse_attention(context_, s);
   op_.attention_output(context_, {out.rows, c.o_groups, s.o, w.attention.wo_a, w.attention.wo_b, y});
   see(observe, "attn_out", layer, y);

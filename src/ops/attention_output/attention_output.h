@@ -9,7 +9,7 @@ namespace hadal {
 struct AttentionOutputArgs {
   int rows = 0;
   int groups = 0;
-  Tensor o;     // activations [rows, heads * head_dim]; group i = columns i * k .. with k = cols / groups
+  Tensor o;     // linear_input [rows, heads * head_dim]; group i = columns i * k .. with k = cols / groups
   Weight wo_a;  // [groups * o_lora, heads * head_dim / groups]
   Weight wo_b;  // [d, groups * o_lora]
   Tensor y;     // activations [rows, d]

@@ -1,6 +1,7 @@
 #include "ops/attention_output/attention_output.h"
 #include "ops/cuda/errors.h"
 #include "ops/cuda/linear.h"
+#include "ops/cuda/linear_input.h"
 
 namespace hadal::cuda {
 
@@ -20,6 +21,7 @@ void attention_output(Context& context, const AttentionOutputArgs& args) {
   grouped.groups = args.groups;
   grouped.q1 = false;  // published as a bf16 product (spec 3.1)
   grouped.rows = args.rows;
+  if (args.o.type == DType::u8) grouped.x_fp8 = fp8_rows(args.o);
   grouped.y_fp8 = u_fp8;
   linear(cuda, grouped);
   LinearArgs output = linear_args(u, args.wo_b, args.y);

@@ -6,7 +6,6 @@
 namespace hadal::cuda {
 namespace {
 
-constexpr int kMostTileRows = 256;
 constexpr int kPasses = 4;  // groups of a half warp, all loaded before the first is used
 
 // A warp takes 8 groups of a row, two at a time.
@@ -34,15 +33,6 @@ __global__ void __launch_bounds__(256) quantise_kernel(const uint16_t* x, int64_
 }
 
 }  // namespace
-
-Fp8Rows fp8_rows(Scratch& scratch, int rows, int columns) {
-  HADAL_CUDA_CHECK(columns % 128 == 0);
-  Fp8Rows out{nullptr, nullptr, rows, (rows + 7) / 8 * 8, columns};
-  out.codes = scratch.get<uint8_t>(static_cast<size_t>(out.padded) * columns);
-  // A tile of rows reads scales of as many as it has room for, also behind the last row.
-  out.scales = scratch.get<float>(static_cast<size_t>(out.padded) * (columns / 128) + kMostTileRows);
-  return out;
-}
 
 void quantise_rows(CudaContext& context, const uint16_t* x, int64_t x_stride, const int32_t* x_row,
                    const Fp8Rows& out) {

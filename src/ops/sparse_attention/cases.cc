@@ -41,8 +41,22 @@ class Test final : public OperatorCase {
       args.selection = &bound->selection;
     }
     args.o = backend.output_activations(out_rows, width);
-    return {[&backend, bound] { backend.operators().sparse_attention(backend.context(), bound->args); },
-            [&backend, bound](Outputs& out) { out["o"] = backend.download(bound->args.o); }};
+    // And the form in which a backend may want it for wo_a instead.
+    const HostWeight wo_a{WeightFormat::fp8_block32, 128, width, std::vector<uint8_t>(int64_t{128} * width),
+                          std::vector<uint8_t>(4 * ((width + 31) / 32), 127)};
+    if (backend.operators().linear_input != nullptr)
+      bound->o_read = backend.operators().linear_input(backend.context(), out_rows, backend.weight(wo_a), 1);
+    return {[&backend, bound] {
+              backend.operators().sparse_attention(backend.context(), bound->args);
+              if (bound->o_read.type != DType::u8) return;
+              SparseAttentionArgs again = bound->args;
+              again.o = bound->o_read;
+              backend.operators().sparse_attention(backend.context(), again);
+            },
+            [&backend, bound](Outputs& out) {
+              out["o"] = backend.download(bound->args.o);
+              if (bound->o_read.type == DType::u8) out["rounded o"] = backend.download_rounded(bound->o_read);
+            }};
   }
 
   void compare(Numerics numerics, const Outputs& expected, const Outputs& actual, Report& report) const override {
@@ -54,6 +68,11 @@ class Test final : public OperatorCase {
     // Rounded once per head, and the rotated channels again, where a value also moves to its partner.
     compare_values(report, "o", reshape(expected.at("o"), c_.head_dim), reshape(actual.at("o"), c_.head_dim),
                    exponent + probability + sum(keys) + rounded(numerics) + stored(numerics));
+    if (!actual.has("rounded o")) return;
+    Output rounded_o = actual.at("o");
+    for (int64_t r = 0; r < rounded_o.rows; ++r)
+      round_fp8_128(rounded_o.f32.data() + r * rounded_o.cols, static_cast<int>(rounded_o.cols));
+    compare_exactly(report, "rounded o", rounded_o, actual.at("rounded o"));
   }
 
   Work work() const override {
@@ -81,6 +100,7 @@ class Test final : public OperatorCase {
     PagedRows entries;
     Selection selection;
     SparseAttentionArgs args;
+    Tensor o_read;
   };
 
   int64_t bytes(RowFormat format) const { return static_cast<int64_t>(row_bytes(format, c_.head_dim)); }

@@ -1,6 +1,7 @@
 // The sparse attention operator on a GPU.
 #include "ops/cuda/context.h"
 #include "ops/cuda/errors.h"
+#include "ops/cuda/linear_input.h"
 #include "ops/sparse_attention/kernels.h"
 
 namespace hadal::cuda {
@@ -8,7 +9,7 @@ namespace hadal::cuda {
 void sparse_attention(Context& base, const SparseAttentionArgs& args) {
   CudaContext& context = CudaContext::of(base);
   if (args.out->rows == 0) return;
-  HADAL_CUDA_CHECK(args.q.type == DType::bf16 && args.o.type == DType::bf16 && args.head_dim % 32 == 0);
+  HADAL_CUDA_CHECK(args.q.type == DType::bf16 && args.head_dim % 32 == 0);
   AttentionProblem problem;
   problem.args = args;
   problem.in = *args.in;
@@ -23,16 +24,29 @@ void sparse_attention(Context& base, const SparseAttentionArgs& args) {
   // Draft rows see every row of their segment besides the ring.
   const int window_keys = args.ring.window + (args.bidirectional ? args.in->rows : 0);
   const int most_keys = window_keys + (problem.has_entries ? static_cast<int>(args.selection->rows.cols) : 0);
-  if (!context.portable() && matrix_attention_takes(problem, most_keys)) {
-    const int multiprocessors = context.multiprocessors();
-    const AttentionKernel kernel = attention_kernel_for(problem, most_keys, multiprocessors);
-    Scratch scratch(context);
-    matrix_attention(problem, kernel, most_keys, scratch.get<uint8_t>(attention_scratch_bytes(problem, kernel)),
+  const int multiprocessors = context.multiprocessors();
+  std::optional<AttentionKernel> kernel;
+  if (!context.portable() && matrix_attention_takes(problem, most_keys))
+    kernel = attention_kernel_for(problem, most_keys, multiprocessors);
+
+  Scratch scratch(context);
+  Fp8Rows rounded_after;
+  if (args.o.type == DType::u8) {
+    const Fp8Rows q4 = fp8_rows(args.o);
+    if (kernel && writes_q4(*kernel)) {
+      problem.o_q4 = q4;
+    } else {
+      rounded_after = q4;
+      problem.args.o = context.activations(args.o.rows, args.o.cols);
+    }
+  }
+  if (kernel)
+    matrix_attention(problem, *kernel, most_keys, scratch.get<uint8_t>(attention_scratch_bytes(problem, *kernel)),
                      context.lasting("attention for few queries", few_attention_lasting_bytes(multiprocessors)),
                      multiprocessors, context.stream());
-    return;
-  }
-  general_attention(problem, most_keys, context.stream());
+  else
+    general_attention(problem, most_keys, context.stream());
+  if (rounded_after) quantise_rows(context, problem.args.o.bf16(), args.o.cols, nullptr, rounded_after);
 }
 
 }  // namespace hadal::cuda

@@ -403,9 +403,8 @@ __device__ __forceinline__ void attend(Shared<S>& s, const AttentionProblem& p, 
   }
   wgmma_wait<0>();
 
-  store_output<kColumns>(sum, denominator,
-                         static_cast<uint16_t*>(p.args.o.data) + static_cast<int64_t>(query) * kHeads * kHeadDim, head,
-                         kColumns * rank, p.args.rope.dim, s.rotation, s.query);
+  store_output<kColumns>(sum, denominator, p, query, head, kColumns * rank, p.args.rope.dim, s.rotation,
+                         s.query);
 }
 
 template <int Blocks, int Pairs>

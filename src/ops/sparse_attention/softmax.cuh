@@ -10,9 +10,10 @@
 // A thread's rows (heads) are warp * 16 + lane / 4 and 8 more; its columns of an 8-wide block are 2 (lane % 4) and the next.
 #pragma once
 
+#include "ops/cuda/fp8_rows.cuh"
 #include "ops/cuda/hopper.cuh"
 #include "ops/sparse_attention/expand.cuh"
-#include "ops/types.h"
+#include "ops/sparse_attention/kernels.h"
 
 namespace hadal::cuda {
 
@@ -39,6 +40,12 @@ __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+__device__ __forceinline__ uint32_t larger_bf16x2(uint32_t a, uint32_t b) {
+  uint32_t r;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
 }
 
 // Of 16 keys: -inf for those from key `valid` on (counted from the lane's first column).
@@ -70,51 +77,121 @@ __device__ __forceinline__ void probabilities(float* score, float scale, const f
   probabilities(score, operand, sum);
 }
 
-// Columns first .. first + Columns - 1 of a query's output: the division, the rotation back, the store. out: the query's
-// first value. rotations: of the last rope_dim channels. staging: 2 KB of shared memory of each of the four warps, through
-// which a warp moves 64 columns of its 16 rows at a time, so that it stores whole lines. (Exchanged between lanes instead,
-// they took three times the instructions.)
+// Values 4 j + 2 i and the next of a thread's `sum` of Columns columns: divided, rounded, turned back where they are rotated
+// channels, from column `rotated` on (at most the last 64), and rounded again.
 template <int Columns>
-__device__ __forceinline__ void store_output(const float* sum, const float (&denominator)[2], uint16_t* out, int head,
-                                             int first, int rope_dim, const float2* rotations, uint8_t* staging) {
+__device__ __forceinline__ uint32_t output_pair(const float* sum, int j, int i, const float (&inverse)[2], int rotated,
+                                                const float2* rotations) {
+  const uint32_t pair = pack_bf16x2(sum[4 * j + 2 * i] * inverse[i], sum[4 * j + 2 * i + 1] * inverse[i]);
+  if (8 * (j + 8) < Columns || 8 * j < rotated) return pair;
+  const float2 cs = rotations[(8 * j - rotated) / 2 + threadIdx.x % 4];
+  const float x = __uint_as_float(pair << 16), y = __uint_as_float(pair & 0xffff0000u);
+  return pack_bf16x2(x * cs.x + y * cs.y, y * cs.x - x * cs.y);
+}
+
+// A warp's 16 rows of 128 bytes, through its 2 KB of shared memory: words(k) gives the thread's words of chunks 2k and
+// 2k + 1 of both rows as a matrix fragment has them, and store(row, chunk, v) gets 16 bytes of whole lines. (Exchanged between
+// lanes instead, they took three times the instructions.)
+template <typename Words, typename Store>
+__device__ __forceinline__ void through_lines(uint32_t staging, const Words& words, const Store& store) {
+  const int lane = threadIdx.x % 32;
+  const uint32_t to = staging + (lane & 15) * 128, from = staging + lane / 8 * 128;
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    const auto w = words(k);
+    store_matrix4(to + (((2 * k + (lane >> 4)) ^ (lane & 7)) << 4), w.x, w.y, w.z, w.w);
+  }
+  __syncwarp();
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(from + r * 512 + (((lane & 7) ^ (4 * (r & 1) + lane / 8)) << 4))
+                 : "memory");
+    store(4 * r + lane / 8, lane & 7, v);
+  }
+}
+
+// Q4 of a thread's part of 128 columns, group `group` of the four of each head.
+__device__ __forceinline__ void store_q4(const uint32_t (&part)[16][2], const Fp8Rows& out, int query, int head,
+                                         int group, uint32_t staging) {
+  constexpr int kGroups = kHeadDim / 128;
   const int lane = threadIdx.x % 32, warp_head = head - lane / 4;
   float inverse[2];
 #pragma unroll
-  for (int i = 0; i < 2; ++i) inverse[i] = 1.0f / (denominator[i] * kStoredScale);
-  const int rotated = kHeadDim - rope_dim - first;
+  for (int i = 0; i < 2; ++i) {
+    uint32_t both = 0;
+#pragma unroll
+    for (int b = 0; b < 16; ++b) both = larger_bf16x2(both, part[b][i] & 0x7fff7fffu);
+    const float largest = quad_max(fmaxf(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u)));
+    const float scale = from_ue8m0(q1_scale(largest));
+    inverse[i] = reciprocal_of_power(scale);
+    if ((lane & 3) == 0)
+      out.scales[static_cast<int64_t>((head + 8 * i) * kGroups + group) * out.padded + query] = scale;
+  }
+  // A word has the lane's codes of two blocks of 8 columns, and so a chunk the four lanes' one after the other.
+  const auto word = [&](int k, int i) {
+    uint32_t w = 0;
+#pragma unroll
+    for (int b = 0; b < 2; ++b) {
+      const uint32_t v = part[2 * k + b][i];
+      w |= e4m3_pair(__uint_as_float(v << 16) * inverse[i], __uint_as_float(v & 0xffff0000u) * inverse[i]) << 16 * b;
+    }
+    return w;
+  };
+  through_lines(
+      staging,
+      [&](int k) { return make_uint4(word(2 * k, 0), word(2 * k, 1), word(2 * k + 1, 0), word(2 * k + 1, 1)); },
+      [&](int row, int chunk, uint4 v) {
+        *reinterpret_cast<uint4*>(fp8_chunk(out, (warp_head + row) * kGroups + group, query, chunk)) =
+            make_uint4(permute_bytes(v.x, v.y, 0x5410), permute_bytes(v.z, v.w, 0x5410),
+                       permute_bytes(v.x, v.y, 0x7632), permute_bytes(v.z, v.w, 0x7632));
+      });
+}
+
+// Columns first .. first + Columns - 1 of the output of `query`: the division, the rotation back, the store, of bf16 or of
+// their Q4. rotations: of the last rope_dim channels. staging: 2 KB of shared memory of each of the four warps.
+template <int Columns>
+__device__ __forceinline__ void store_output(const float* sum, const float (&denominator)[2], const AttentionProblem& p,
+                                             int query, int head, int first, int rope_dim, const float2* rotations,
+                                             uint8_t* staging) {
+  const int lane = threadIdx.x % 32, warp_head = head - lane / 4, rotated = kHeadDim - rope_dim - first;
   const uint32_t base = smem_address(staging) + warp_head * 128;
-  const uint32_t to = base + (lane & 15) * 128, from = base + lane / 8 * 128;
-  out += (warp_head + lane / 8) * kHeadDim + first + 8 * (lane & 7);
+  float inverse[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) inverse[i] = 1.0f / (denominator[i] * kStoredScale);
+  const auto pair = [&](int j, int i) { return output_pair<Columns>(sum, j, i, inverse, rotated, rotations); };
+  if constexpr (Columns % 128 == 0) {
+    if (p.o_q4.codes != nullptr) {
+#pragma unroll
+      for (int c = 0; c < Columns / 128; ++c) {
+        uint32_t part[16][2];  // [block of 8 columns][row]
+#pragma unroll
+        for (int b = 0; b < 16; ++b)
+#pragma unroll
+          for (int i = 0; i < 2; ++i) part[b][i] = pair(16 * c + b, i);
+        if (c > 0) __syncwarp();
+        store_q4(part, p.o_q4, query, head, first / 128 + c, base);
+      }
+      return;
+    }
+  }
+  uint16_t* const values = static_cast<uint16_t*>(p.args.o.data) +
+                           (static_cast<int64_t>(query) * kHeads + warp_head) * kHeadDim + first;
 #pragma unroll
   for (int c = 0; c < Columns / 64; ++c) {
-    uint32_t part[8][2];  // [block of 8 columns][row]
+    uint32_t part[8][2];
 #pragma unroll
     for (int b = 0; b < 8; ++b)
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int j = 8 * c + b;
-        part[b][i] = pack_bf16x2(sum[4 * j + 2 * i] * inverse[i], sum[4 * j + 2 * i + 1] * inverse[i]);
-        if (8 * (j + 8) >= Columns && 8 * j >= rotated) {  // at most the last 64 channels
-          const float2 cs = rotations[(8 * j - rotated) / 2 + (lane & 3)];
-          const float x = __uint_as_float(part[b][i] << 16), y = __uint_as_float(part[b][i] & 0xffff0000u);
-          part[b][i] = pack_bf16x2(x * cs.x + y * cs.y, y * cs.x - x * cs.y);
-        }
-      }
+      for (int i = 0; i < 2; ++i) part[b][i] = pair(8 * c + b, i);
     if (c > 0) __syncwarp();
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      store_matrix4(to + (((2 * k + (lane >> 4)) ^ (lane & 7)) << 4), part[2 * k][0], part[2 * k][1],
-                    part[2 * k + 1][0], part[2 * k + 1][1]);
-    __syncwarp();
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {  // four rows of 128 bytes at a time
-      uint4 v;
-      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                   : "r"(from + r * 512 + (((lane & 7) ^ (4 * (r & 1) + lane / 8)) << 4))
-                   : "memory");
-      *reinterpret_cast<uint4*>(out + r * 4 * kHeadDim + 64 * c) = v;
-    }
+    through_lines(
+        base, [&](int k) { return make_uint4(part[2 * k][0], part[2 * k][1], part[2 * k + 1][0], part[2 * k + 1][1]); },
+        [&](int row, int chunk, uint4 v) {
+          *reinterpret_cast<uint4*>(values + row * kHeadDim + 64 * c + 8 * chunk) = v;
+        });
   }
 }
 

@@ -34,7 +34,7 @@ struct SparseAttentionArgs {
   const PagedRows* entries = nullptr;  // null: window only
   const Selection* selection = nullptr;
 
-  Tensor o;  // activations [out.rows, heads * head_dim]
+  Tensor o;  // [out.rows, heads * head_dim], as Operators::linear_input has it for wo_a
 };
 
 }  // namespace hadal

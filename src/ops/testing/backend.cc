@@ -153,6 +153,21 @@ Output Backend::download(const Tensor& tensor) {
   return out;
 }
 
+Output Backend::download_rounded(const Tensor& tensor) {
+  Output out{tensor.rows, tensor.cols, std::vector<float>(tensor.rows * tensor.cols), {}, {}};
+  const int64_t padded = (tensor.rows + 7) / 8 * 8, count = padded * tensor.cols;
+  std::vector<uint8_t> codes(count);
+  std::vector<float> scales(count / 128);
+  context_.download(codes.data(), tensor.data, codes.size());
+  context_.download(scales.data(), tensor.u8() + count, scales.size() * sizeof(float));
+  for (int64_t row = 0; row < tensor.rows; ++row)
+    for (int64_t col = 0; col < tensor.cols; ++col) {
+      const int64_t group = col / 128 * padded + row, chunk = (col % 128 / 16) ^ (row % 8);
+      out.f32[row * tensor.cols + col] = from_e4m3(codes[group * 128 + chunk * 16 + col % 16]) * scales[group];
+    }
+  return out;
+}
+
 std::string Backend::damage() {
   for (const Guard& guard : guards_) {
     std::vector<uint8_t> bytes(kGuardBytes);

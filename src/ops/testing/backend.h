@@ -59,6 +59,8 @@ class Backend {
 
   // ---- back on the host ----
   Output download(const Tensor& tensor);
+  // The values of a tensor of Operators::linear_input that is rounded (u8: ops/cuda/fp8_rows.h).
+  Output download_rounded(const Tensor& tensor);
   // What an operator wrote behind its outputs; empty when nothing.
   std::string damage();
 

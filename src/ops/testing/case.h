@@ -33,6 +33,7 @@ class Outputs {
  public:
   Output& operator[](const std::string& name) { return map_[name]; }
   const Output& at(const std::string& name) const { return map_.at(name); }
+  bool has(const std::string& name) const { return map_.contains(name); }
 
  private:
   std::map<std::string, Output> map_;
