@@ -33,9 +33,7 @@ __device__ __forceinline__ void write_out(const uint8_t* results, uint16_t* out,
 // A warpgroup has written its part of `a`.
 __device__ __forceinline__ void part_done(const Work& work, const GroupedArgs& args, int group, int thread) {
   named_barrier(1 + group, 128);
-  if (thread == 0) {
-    add_release(&args.plan.done[work.tile], 1);
-  }
+  if (thread == 0) { add_release(&args.plan.done[work.tile], 1); }
 }
 
 // A warpgroup's part of `a`, staged in its own buffer, goes to memory, changed by M::leaving.

@@ -103,9 +103,7 @@ __device__ __forceinline__ void round_tiles(const GroupedArgs& args, int warp, i
     }
     fence_async_global();  // the copy engine will read them
     __syncwarp();
-    if (lane == 0) {
-      add_release(&args.plan.rounded[item / kRoundedParts], 1);
-    }
+    if (lane == 0) { add_release(&args.plan.rounded[item / kRoundedParts], 1); }
   }
 }
 

@@ -241,6 +241,7 @@ __device__ __forceinline__ void supply_block_weights(WideShared& s, const Groupe
   RingPosition<kPairs> ring;
   RingPosition<kWork> queue;
   RingPosition<kNumbers> numbers;
+  const uint64_t policy = evict_first_policy();  // L2 is for the activations
   const int tiles = *args.plan.tile_count;
   int number = blockIdx.x / kCluster;
   while (true) {
@@ -267,8 +268,8 @@ __device__ __forceinline__ void supply_block_weights(WideShared& s, const Groupe
       }
       for (int i = 0; i < 2; ++i, from += Codec::kTileBytes) {
         uint8_t* to = s.weights[ring.stage][i];
-        bulk_copy(to, from + rank * kCodes, kCodes, full);
-        bulk_copy(to + kCodes, from + 4 * Codec::kBlockBytes + rank * kExponents, kExponents, full);
+        bulk_copy(to, from + rank * kCodes, kCodes, full, policy);
+        bulk_copy(to + kCodes, from + 4 * Codec::kBlockBytes + rank * kExponents, kExponents, full, policy);
       }
       ring.advance();
     }
@@ -364,9 +365,7 @@ __device__ __forceinline__ void drain_results(WideShared& s, const GroupedArgs& 
     }
     if (product == 0) {
       named_barrier(kDrainBarrier + group, kDrainThreads);
-      if (thread == 0) {
-        add_release(&args.plan.done[work.tile], 1);
-      }
+      if (thread == 0) { add_release(&args.plan.done[work.tile], 1); }
     }
     __syncwarp();
     if (thread % 32 == 0) mbarrier_arrive(&s.work_empty[queue.stage]);
