@@ -1,6 +1,6 @@
-// Products of FP8 rows: E5M2 weights, the scale of their block in the exponent, and E4M3 codes meet in steps of 32. The matrix
-// unit's sums of 8-bit products keep about 14 bits, so the sums over 256 values of k, two stages, start at zero and are added
-// to fp32 sums. (Over 128 values the error is the same; without fp32 sums it is four times as large.)
+// Products of FP8 rows: E5M2 weights, the scale of their block in the exponent, and E4M3 codes meet in steps of 32. The
+// matrix unit's sums of 8-bit products keep about 14 bits, so the sums over 256 values of k, two stages, start at zero
+// and are added to fp32 sums. (Over 128 values the error is the same; without fp32 sums it is four times as large.)
 #pragma once
 
 #include "ops/experts/expert_rows.cuh"
@@ -34,8 +34,8 @@ __device__ __forceinline__ void promote(float* sum, float* partial) {
   Wgmma<N>::settle(sum);
 }
 
-// One block of 64 weight rows a warpgroup. It is decoded in two halves of 64 values of k: the second while the products of the
-// first run, the first of the next stage while the products of the second run.
+// One block of 64 weight rows a warpgroup. It is decoded in two halves of 64 values of k: the second while the products
+// of the first run, the first of the next stage while the products of the second run.
 template <int N, class S>
 __device__ __forceinline__ void main_loop_one_block(S& s, typename S::Ring& ring, int k_tiles, int block, int thread,
                                                     float* sum) {
@@ -74,9 +74,9 @@ __device__ __forceinline__ void main_loop_one_block(S& s, typename S::Ring& ring
   } while (k > 0);
 }
 
-// The input of the second product is rounded with one scale a row, of which a piece has a part: the warps that stream nothing do
-// it, two a block, where all pieces of a tile are done. A warp takes every sixteenth row of a tile; tiles come in the order in
-// which they are wanted.
+// The input of the second product is rounded with one scale a row, of which a piece has a part: the warps that stream
+// nothing do it, two a block, where all pieces of a tile are done. A warp takes every sixteenth row of a tile; tiles
+// come in the order in which they are wanted.
 __device__ __forceinline__ void round_tiles(const GroupedArgs& args, int warp, int lane) {
   const int items = *args.plan.tile_count * kRoundedParts, groups = args.width / 128;
   for (int item = blockIdx.x * 2 + warp; item < items; item += gridDim.x * 2) {

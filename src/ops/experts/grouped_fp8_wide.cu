@@ -1,18 +1,21 @@
-// FP8 rows of prefill steps: pieces are 256 weight rows x up to 288 tokens, and a cluster of two blocks shares one. Each block has
-// 128 of the weight rows; of the tokens each brings half to both, so that bytes from L2 and decoding are shared out.
+// FP8 rows of prefill steps: pieces are 256 weight rows x up to 288 tokens, and a cluster of two blocks shares one.
+// Each block has 128 of the weight rows; of the tokens each brings half to both, so that bytes from L2 and decoding are
+// shared out.
 //
 // Of a block's four warpgroups
-//   0, 1   multiply, 64 weight rows each: the weights of a pair of k tiles are decoded, then multiplied with one part of the tokens
-//          after the other. In the end sums are scaled, rounded to bf16 and handed over through shared memory.
-//   2      warp 0 takes pieces and streams weights, warp 1 streams tokens, warps 2 and 3 round the activations (round_tiles).
-//   3      takes the results out of shared memory, two warps for each multiplying warpgroup: SwiGLU, and rows to memory. So results
-//          leave beside the products of the next piece.
+//   0, 1   multiply, 64 weight rows each: the weights of a pair of k tiles are decoded, then multiplied with one part
+//          of the tokens after the other. In the end sums are scaled, rounded to bf16 and handed over through shared
+//          memory.
+//   2      warp 0 takes pieces and streams weights, warp 1 streams tokens, warps 2 and 3 round the activations
+//          (round_tiles).
+//   3      takes the results out of shared memory, two warps for each multiplying warpgroup: SwiGLU, and rows to
+//          memory. So results leave beside the products of the next piece.
 //
-// Tokens come in units of one part (at most 64 tokens) x 256 channels. A unit is free as soon as its part is multiplied, which
-// leaves the copies more time than if all of a pair's units were freed together.
+// Tokens come in units of one part (at most 64 tokens) x 256 channels. A unit is free as soon as its part is
+// multiplied, which leaves the copies more time than if all of a pair's units were freed together.
 //
-// Prefill is bound by power, so that what counts is energy: fewer instructions and bytes, and a matrix unit that is busy at a
-// lower clock rather than idle at a higher one.
+// Prefill is bound by power, so that what counts is energy: fewer instructions and bytes, and a matrix unit that is
+// busy at a lower clock rather than idle at a higher one.
 #include "ops/experts/grouped_fp8.cuh"
 
 namespace hadal::cuda {
@@ -30,17 +33,19 @@ constexpr int kDrainThreads = 64;
 // 208 registers are what 144 sums, 24 partial sums and 32 operands leave ptxas to work with.
 constexpr int kConsumerRegisters = 208, kProducerRegisters = 40, kDrainRegisters = 56;
 constexpr int kDrainBarrier = 1;  // the first named barrier of warps that take out results
-// Numbers of pieces under way to the other block. The sender is at most kWork pieces ahead of its own consumers, and these have
-// nothing to consume where the other block has not begun.
+// Numbers of pieces under way to the other block. The sender is at most kWork pieces ahead of its own consumers, and
+// these have nothing to consume where the other block has not begun.
 constexpr int kNumbers = kWork + 2;
 
-// Tokens come in equal parts, whose sums must fit the registers. (With unequal parts ptxas serialises the products, C7511.)
+// Tokens come in equal parts, whose sums must fit the registers. (With unequal parts ptxas serialises the products,
+// C7511.)
 constexpr int part_tokens(int n) {
   int parts = 1;
   while (n % (8 * parts) != 0 || n / parts > kUnitTokens) ++parts;
   return n / parts;
 }
-// All multiples of 64 are there: then the last chunk of results of a width has tokens of every tile that takes this width.
+// All multiples of 64 are there: then the last chunk of results of a width has tokens of every tile that takes this
+// width.
 using Widths = WidthList<32, 64, 96, 128, 144, 160, 168, 192, 200, 224, 240, 256, 280, 288>;
 
 template <int... N>
