@@ -4,7 +4,6 @@ import json
 import words as W
 from grammar import a, fill as F, listing
 
-CITIES = list(W.CAPITALS.values())
 
 
 def schema(name, description, **params):
@@ -20,8 +19,15 @@ def schema(name, description, **params):
     return {"name": name, "description": description, "parameters": {"type": "object", "properties": props, "required": need}}
 
 
+def free_text(r):
+    """A short text of no fixed form, to be copied into an argument."""
+    w = lambda: r.choice([r.choice(W.THINGS), r.choice(W.ANIMALS), r.choice(W.FOODS), r.choice(W.PLACES), r.choice(W.ADJ), W.invent(r)])
+    return F(r, r.choice(["The {a} is {b}", "{a} and {b}", "I need a {a} for the {b}", "{a} {b} {c}", "{n} is at the {a}", "The {a} of {n} is {b}",
+                          "bring {n} the {a}", "no {a} today", "{n} wants {a}, {b} and {c}"]), dict(a=w(), b=w(), c=w(), n=W.name(r)))
+
+
 def weather(r):
-    c, u = r.choice(CITIES), r.choice(["celsius", "fahrenheit"])
+    c, u = W.city(r), r.choice(["celsius", "fahrenheit"])
     name = r.choice(["get_weather", "weather", "get_current_weather"])
     key = r.choice(["city", "location"])
     unit = r.random() < 0.4
@@ -51,7 +57,7 @@ def two_numbers(r):
 
 
 def search(r):
-    thing = r.choice(["the history of " + r.choice(CITIES), "how to bake " + r.choice(W.FOODS), r.choice(W.ANIMALS) + " facts", "the news about " + r.choice(list(W.CAPITALS)), "cheap flights to " + r.choice(CITIES), "books about " + r.choice(W.PLANETS)])
+    thing = free_text(r).lower() if r.random() < 0.3 else r.choice(["the history of " + W.city(r), "how to bake " + r.choice(W.FOODS), r.choice(W.ANIMALS) + " facts", "the news about " + r.choice(list(W.CAPITALS)), "cheap flights to " + W.city(r), "books about " + r.choice(W.PLANETS)])
     name, key, lim = r.choice(["search", "web_search", "search_web"]), r.choice(["query", "q"]), r.random() < 0.4
     n = r.randint(1, 10)
     s = schema(name, "Search the web.", **{key: ("string", "Search words")}, **({"limit_": ("integer", "Number of results")} if lim else {}))
@@ -84,14 +90,16 @@ def lights(r):
 
 
 def mail(r):
-    to = r.choice(W.GIRLS + W.BOYS)
+    to = W.name(r)
     text = F(r, "[I will be late|See you tomorrow|Happy birthday|Please call me|Dinner is ready|Thank you for the {t}|I am at the {p}|Can we meet on {d}]", dict(t=r.choice(W.THINGS), p=r.choice(W.PLACES), d=r.choice(W.DAYS)))
+    if r.random() < 0.5:
+        text = free_text(r)
     name, k1, k2 = r.choice([("send_message", "to", "text"), ("send_email", "recipient", "body"), ("send_message", "recipient", "message")])
     return schema(name, "Send a message to a person.", **{k1: ("string", "Who gets the message"), k2: ("string", "Text of the message")}), F(r, f"[Write to {to}: {text}|Send this to {to}: {text}|Tell {to}: {text}|Send a message to {to}: {text}]"), {k1: to, k2: text}, {"status": "sent"}, F(r, f"[I sent your message to {to}.|Done. {to} gets the message \"{text}\".]"), f"The user wants to send a message to {to}."
 
 
 def clock(r):
-    c, t = r.choice(CITIES), f"{r.randint(0, 23):02d}:{r.randint(0, 59):02d}"
+    c, t = W.city(r), f"{r.randint(0, 23):02d}:{r.randint(0, 59):02d}"
     name, key = r.choice([("get_time", "city"), ("current_time", "location"), ("get_time", "place")])
     return schema(name, "Get the current time in a city.", **{key: ("string", "Name of the city")}), F(r, f"[What time is it in {c}?|How late is it in {c}?|Tell me the time in {c}.]"), {key: c}, {"time": t}, F(r, f"[It is {t} in {c}.|The time in {c} is {t}.]"), f"The user asks for the time in {c}."
 
@@ -109,7 +117,7 @@ def shopping(r):
 
 
 def dictionary(r):
-    w = r.choice(W.THINGS + W.ANIMALS + W.ADJ)
+    w = r.choice(W.THINGS + W.ANIMALS + W.ADJ) if r.random() < 0.7 else W.invent(r)
     d = F(r, "[a common word of everyday life|a word that children learn early|a short and old English word]")
     return schema(r.choice(["define", "get_definition", "dictionary"]), "Look up the meaning of a word.", word=("string", "The word")), F(r, f"[What does \"{w}\" mean?|Define {w}.|Look up the word {w}.|What is the meaning of {w}?]"), {"word": w}, {"definition": d}, F(r, f"[The word {w} means: {d}.|The dictionary says: {d}.]"), f"The user wants the meaning of {w}."
 

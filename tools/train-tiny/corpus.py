@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
 """Build the training data.
 
-    corpus.py prepare --text DIR --out DATA [--model models/hadal-tiny]
-        tokenizer, config.json, held-out documents, encoded external text. DIR holds the unpacked Debian packages
-        wordnet-base and python3.11-doc (see README.md).
-    corpus.py generate --data DATA --out ROWS [--tokens 100e6] [--parts 10]
-        the training sequences: external text and generated text, packed. One process a part; 10 M tokens take a core
-        about 40 s, so this runs on the training machine while the training step is compiled.
+    corpus.py prepare --text DIR --out DATA [--model models/hadal-tiny] [--fresh]
+        held-out documents by kind and encoded external text; --fresh: also a new tokenizer and config.json. DIR holds the
+        unpacked Debian package wordnet-base (see README.md).
+    corpus.py generate --data DATA --out ROWS [--tokens 100e6] [--parts 36] [--workers 12]
+        the training sequences: external text and generated text, packed. 10 M tokens take a core about 100 s, so this
+        runs on the training machine while the training step is compiled and the first parts are trained on.
 
 Sequences are uint16; bit 15 marks tokens that the model itself would write (full loss weight).
 """
 import argparse
-import glob
-import html
 import json
 import lzma
 import multiprocessing
@@ -54,19 +52,20 @@ def wordnet(folder):
     return ["\n".join(out[i:i + 6]) for i in range(0, len(out), 6)]
 
 
-def python_docs(folder):
-    """Paragraphs of the tutorial, the FAQs and the library reference, three at a time."""
+SENTENCE = re.compile(r"(I|you|he|she|it|we|they|the|his|her|my|our|their|there|this|these|don't|do|please|everybody|nobody|when|if) ")
+
+
+def examples(folder):
+    """Example sentences of WordNet that begin like sentences, two in a document."""
     out = []
-    for part in ("tutorial", "faq", "howto", "library"):
-        for file in sorted(glob.glob(f"{folder}/usr/share/doc/python3.11/html/{part}/*.html")):
-            with open(file, encoding="utf-8") as f:
-                page = f.read()
-            paragraphs = []
-            for p in re.findall(r"<p>(.*?)</p>", page, re.S):
-                p = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", p))).strip()
-                if p.isascii() and 80 < len(p) < 800:
-                    paragraphs.append(p)
-            out += ["\n\n".join(paragraphs[i:i + 3]) for i in range(0, len(paragraphs), 3)]
+    for part in ("noun", "verb", "adj", "adv"):
+        with open(f"{folder}/usr/share/wordnet/data.{part}", encoding="latin-1") as f:
+            for line in f:
+                if not line.startswith("  "):
+                    for e in re.findall(r'; "([^"]+)"', line.split(" | ", 1)[1]):
+                        e = e.strip().rstrip(".;,")
+                        if SENTENCE.match(e) and e.isascii() and 4 <= len(e.split()) <= 25 and "`" not in e:
+                            out.append(e[0].upper() + e[1:] + ("" if e[-1] in "!?" else "."))
     random.Random(2).shuffle(out)
     return out
 
@@ -120,26 +119,31 @@ def write(path, array):
 
 
 def prepare(a):
-    """Tokenizer, config.json, held-out documents and the encoded external text."""
+    """Held-out documents by kind, the encoded external text, and with --fresh tokenizer and config.json."""
     os.makedirs(a.out, exist_ok=True)
     os.makedirs(a.model, exist_ok=True)
-    words, docs = wordnet(a.text), python_docs(a.text)
-    print(f"wordnet {len(words)} documents, python docs {len(docs)}")
-    rng = random.Random(0)
-    sample = ["".join(p[0] for p in mix.generated(rng)) for _ in range(12000)] + rng.sample(words, 6000) + rng.sample(docs, 1500)
-    compressed = tokenizer.save(tokenizer.train(sample, a.vocab), a.model)
+    words, lines = wordnet(a.text), examples(a.text)
+    print(f"wordnet {len(words)} documents, {len(lines)} example sentences")
+    if a.fresh:
+        rng = random.Random(0)
+        sample = ["".join(p[0] for p in mix.generated(rng)) for _ in range(20000)] + rng.sample(words, 6000)
+        compressed = tokenizer.save(tokenizer.train(sample, a.vocab), a.model)
+        tok = Tokenizer.from_file(f"{a.model}/tokenizer.json")
+        config = tiny_config(a.vocab, compressed, tok.token_to_id("<｜System｜>"), tok.token_to_id("<｜deepseek_image｜>"))
+        with open(f"{a.model}/config.json", "w") as f:
+            json.dump(config, f, indent=1)
     tok = Tokenizer.from_file(f"{a.model}/tokenizer.json")
-    config = tiny_config(a.vocab, compressed, tok.token_to_id("<｜System｜>"), tok.token_to_id("<｜deepseek_image｜>"))
-    with open(f"{a.model}/config.json", "w") as f:
-        json.dump(config, f, indent=1)
-    rng = random.Random(10 ** 6)
-    chat = [mix.conversation(rng) for _ in range(1500)]
-    plain = [mix.plain(rng) for _ in range(150)] + [document(t) for t in words[:60] + docs[:15]]
-    rng.shuffle(plain)
-    write(f"{a.out}/valid.npy.xz", pack(encode(tok, chat + plain), np.random.default_rng(5)))
+    rng, held = random.Random(10 ** 6), {}
+    for kind, n in dict(everyday=1100, chat=400, story=400, recall=500).items():
+        held[kind] = [mix.generated(rng, kind) for _ in range(n)]
+    held["wordnet"] = [document(t) for t in words[:150]] + [document(t) for t in lines[:150]]
+    for kind, docs in held.items():
+        rows = pack(encode(tok, docs), np.random.default_rng(5))
+        print(f"held out: {kind} {len(docs)} documents, {len(rows)} sequences")
+        write(f"{a.out}/valid-{kind}.npy.xz", rows)
     with open(f"{a.out}/held.json", "w", encoding="utf-8") as f:
-        json.dump(dict(chat=chat, plain=plain), f, ensure_ascii=False)
-    external = encode(tok, [document(t) for t in words[60:] + docs[15:]])
+        json.dump(held, f, ensure_ascii=False)
+    external = encode(tok, [document(t) for t in words[150:] + lines[150:] + lines[150:]])
     print(f"external text: {sum(map(len, external)) / 1e6:.2f} M tokens")
     write(f"{a.out}/external.npy.xz", np.concatenate(external))
 
@@ -150,7 +154,7 @@ def generate_part(job):
     with lzma.open(f"{a.data}/external.npy.xz") as f:
         flat = np.load(f)
     starts = np.flatnonzero(flat == 0)
-    arrays = np.split(flat, starts[1:])[part % max(1, a.parts // 2)::max(1, a.parts // 2)]     # every document twice over all parts
+    arrays = np.split(flat, starts[1:])[part::a.parts]
     rng, done, limit = random.Random(f"{a.seed}/{part}"), sum(map(len, arrays)), a.tokens / a.parts
     while done < limit:
         more = encode(tok, [mix.generated(rng) for _ in range(2000)])
@@ -167,7 +171,7 @@ def generate(a):
     os.makedirs(a.out, exist_ok=True)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     t0 = time.time()
-    with multiprocessing.get_context("spawn").Pool(a.parts) as pool:
+    with multiprocessing.get_context("spawn").Pool(a.workers or a.parts) as pool:
         sizes = np.sum(pool.map(generate_part, [(a, k) for k in range(a.parts)], chunksize=1), 0)
     print(f"corpus: {sizes[0] / 1e6:.1f} M tokens, padding {sizes[1] / sizes[0]:.3f}, written by the model {sizes[2] / sizes[0]:.3f}, "
           f"{time.time() - t0:.0f} s", flush=True)
@@ -181,12 +185,14 @@ def main():
     p.add_argument("--text", required=True)
     p.add_argument("--out", required=True)
     p.add_argument("--vocab", type=int, default=8192)
+    p.add_argument("--fresh", action="store_true", help="learn a new tokenizer (the weights then start from nothing)")
     p.set_defaults(run=prepare)
     g = sub.add_parser("generate")
     g.add_argument("--data", required=True)
     g.add_argument("--out", required=True)
     g.add_argument("--tokens", type=float, default=100e6)
-    g.add_argument("--parts", type=int, default=10)
+    g.add_argument("--parts", type=int, default=36)
+    g.add_argument("--workers", type=int, default=12, help="processes; training begins when the first parts are there")
     g.add_argument("--seed", type=int, default=1)
     g.set_defaults(run=generate)
     for x in (p, g):

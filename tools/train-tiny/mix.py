@@ -1,5 +1,9 @@
 """One random document of the corpus: which generators, how often, and in which form of the prompt format."""
+import os
+import re
+
 import calls
+import plain as everyday_texts
 import stories
 import talk
 import tasks
@@ -8,8 +12,8 @@ from grammar import fill
 
 SHORT = [(tasks.capital, 3), (tasks.continent, 1.5), (tasks.lookup, 12), (tasks.fact, 5), (tasks.about, 4), (tasks.yes_no, 4), (tasks.order, 2.5), (tasks.units, 1.5), (tasks.mix, .7),
          (tasks.sums, 9), (tasks.word_problem, 5), (tasks.compare, 2.5), (tasks.counting, 1), (tasks.spelling, 4), (tasks.name_some, 4),
-         (tasks.odd_one, 1.5), (tasks.sentence_with, 2), (tasks.fix, 1.5), (talk.greeting, 6), (talk.unknown, 3.5), (talk.repeat, 2), (talk.record, 1.5)]
-LONG = [(talk.story_turns, 30), (talk.continue_story, 5), (talk.story_reading, 8), (talk.reading, 11), (talk.memory, 9)]
+         (tasks.odd_one, 1.5), (tasks.sentence_with, 2), (tasks.fix, 1.5), (talk.greeting, 6), (talk.unknown, 3.5), (tasks.can_do, 7), (tasks.plain_sums, 4), (talk.everyday_turns, 7), (talk.continue_text, 4), (talk.repeat, 4), (talk.record, 3)]
+LONG = [(talk.story_turns, 30), (talk.continue_story, 5), (talk.story_reading, 8), (talk.reading, 30), (talk.memory, 9)]
 GENERATORS = [g for g, _ in SHORT]
 WEIGHTS = [w for _, w in SHORT]
 
@@ -52,7 +56,7 @@ def conversation(rng):
     else:
         if r < 0.50:
             turns = rng.choices([g for g, _ in LONG], [w for _, w in LONG])[0](rng)
-        elif r < 0.53:
+        elif r < 0.55:
             turns = talk.reading(rng, long=True)
         elif r < 0.80:
             turns = short(rng)
@@ -82,5 +86,20 @@ def plain(rng):
     return document("\n\n".join(f"Question: {q}\nAnswer: {s}" for q, _, s in turns))
 
 
-def generated(rng):
-    return plain(rng) if rng.random() < 0.12 else conversation(rng)
+def held_out():
+    """Openings that the card judges continuations of; no document may hold one of them."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "openings.txt"), encoding="utf-8") as f:
+        return [line.rstrip("\n") for line in f]
+
+
+OPENINGS = re.compile("|".join(map(re.escape, held_out())))
+KINDS = dict(everyday=lambda r: document(everyday_texts.everyday(r)), chat=conversation, story=plain, recall=lambda r: document(talk.recall(r)), copies=lambda r: document(talk.copies(r)))
+SHARES = dict(everyday=0.66, chat=0.225, story=0.05, recall=0.05, copies=0.015)          # of documents; tokens: see README.md
+
+
+def generated(rng, kind=None):
+    """A document of a kind drawn by SHARES."""
+    while True:
+        d = KINDS[kind or rng.choices(list(SHARES), list(SHARES.values()))[0]](rng)
+        if not OPENINGS.search("".join(p[0] for p in d)):
+            return d

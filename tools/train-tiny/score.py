@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Right answers by kind of question, answered greedily by the engine.
+"""Right answers by kind of question and tokens per drafted step, answered greedily by the engine.
 
     score.py --engine build/main/hadal [--model models/hadal-tiny] [--count 40]
 
@@ -7,6 +7,7 @@ Prompts come from the grammar with a seed of their own. An answer counts if the 
 names are compared, wording is not); a tool call counts as right if it is the expected block, character for character.
 """
 import argparse
+import json
 import random
 import re
 import subprocess
@@ -16,6 +17,7 @@ from tokenizers import Tokenizer
 
 import calls
 import chat
+import mix
 import talk
 import tasks
 
@@ -56,15 +58,39 @@ class Engine:
     def __init__(self, binary, model):
         self.binary, self.model, self.tok = binary, model, Tokenizer.from_file(f"{model}/tokenizer.json")
 
-    def answer(self, pieces):
-        ids = self.tok.encode("".join(p[0] for p in pieces), add_special_tokens=False).ids
+    def run(self, text, *options):
+        ids = self.tok.encode(text, add_special_tokens=False).ids
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as f:
             f.write(",".join(map(str, ids)))
             f.flush()
-            r = subprocess.run([self.binary, "run", self.model, "--temperature", "0", "-n", "200", "--ids-file", f.name],
-                               capture_output=True, text=True, check=True)
-        said = self.tok.decode([int(x) for x in re.findall(r"\d+", r.stdout)], skip_special_tokens=False)
+            return subprocess.run([self.binary, "run", self.model, "--temperature", "0", "-n", "200", "--ids-file", f.name, *options],
+                                  capture_output=True, text=True, check=True).stdout
+
+    def answer(self, pieces):
+        out = self.run("".join(p[0] for p in pieces))
+        said = self.tok.decode([int(x) for x in re.findall(r"\d+", out)], skip_special_tokens=False)
         return said.replace(chat.EOS, "").split(chat.END_THINK)[-1]
+
+    def drafting(self, texts):
+        """Mean tokens per verification step with five drafts, bonus included; answers below 2.5; tokens."""
+        tokens = steps = low = 0
+        for text in texts:
+            r = json.loads(self.run(text, "--speculate", "5", "--json"))
+            new = max(0, r["completion_tokens"] - 1)             # the first comes from the prompt, not from a step
+            tokens, steps = tokens + new, steps + r["decode_steps"]
+            low += new < 2.5 * r["decode_steps"]
+        return tokens / steps, low, tokens
+
+
+def drafting(engine, count, seed):
+    rng = random.Random(seed)
+    prompts = []
+    while len(prompts) < count:
+        pieces = mix.generated(rng, "chat")
+        prompts.append("".join(p[0] for p in pieces[:max(k for k, p in enumerate(pieces) if p[1])]))
+    beginnings = [" ".join("".join(p[0] for p in mix.generated(rng, "everyday")).split(" ")[:6]) for _ in range(count)]
+    for name, texts in (("chat", prompts), ("everyday text", beginnings)):
+        print("drafting, {}: {:.3f} tokens per verification step, {} of {} answers below 2.5, {} tokens".format(name, *((d := engine.drafting(texts))[0], d[1], count, d[2])), flush=True)
 
 
 def main():
@@ -75,6 +101,7 @@ def main():
     ap.add_argument("--seed", type=int, default=99)
     a = ap.parse_args()
     engine = Engine(a.engine, a.model)
+    drafting(engine, 64, a.seed)
     for name, generator, right, thinking in KINDS:
         rng, n = random.Random(a.seed), 0
         for _ in range(a.count):

@@ -178,6 +178,7 @@ def ask_story(rng, topic, s):
     return fill(rng, rng.choice([
         "[Write|Tell me|Tell] a [short |little |]story about " + topic + ".",
         "[Please write|Please tell me|Can you write|Could you tell me] a story about {a_kind} [named|called] {name}" + ".",
+        "[Write|Tell me|Please tell me|Can you tell me] a [short |]story about {a_kind} and {a_fkind}.",
         "[I would like to hear|I want] a [bedtime |short |]story about {a_kind} and {a_fkind}.",
         "[Write|Make up] a story with the words \"{thing}\", \"{place}\" and \"{kind}\".",
         "Tell me [something nice|a story]. It should be about " + topic + ".",

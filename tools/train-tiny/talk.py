@@ -12,15 +12,15 @@ NAME = "Hadal Tiny"
 def passage(rng, long=False):
     """Facts about several people, and questions about one of them."""
     n = rng.randint(12, 30) if long else rng.randint(2, 6)
-    people = rng.sample(W.GIRLS + W.BOYS, n)
+    people = W.names(rng, n)
     kind = rng.randrange(4)
     facts = []
     for p in people:
         if kind == 0:
-            c, t = rng.choice(W.COLORS), rng.choice(W.THINGS)
+            c, t = rng.choice(W.COLORS), rng.choice(W.THINGS) if rng.random() < 0.8 else W.invent(rng)
             facts.append((p, f"{c} {t}", F(rng, f"[{p} has a {c} {t}.|{p} owns a {c} {t}.]"), f"What does {p} have?", F(rng, f"{p} has a {c} {t}.")))
         elif kind == 1:
-            l = rng.choice(W.PLACES)
+            l = rng.choice(W.PLACES) if rng.random() < 0.8 else W.invent(rng)
             facts.append((p, l, F(rng, f"[{p} lives near the {l}.|The house of {p} is near the {l}.]"), f"Where does {p} live?", f"{p} lives near the {l}."))
         elif kind == 2:
             f = rng.choice(W.FOODS)
@@ -35,16 +35,16 @@ def reading(rng, long=False):
     kind, facts = passage(rng, long)
     text = " ".join(f[2] for f in facts)
     turns = []
-    for p, v, s, q, ans in rng.sample(facts, min(len(facts), rng.randint(1, 4 if long else 3))):
+    for p, v, s, q, ans in rng.sample(facts, min(len(facts), rng.randint(3, 10) if long else rng.randint(1, 5))):
         if kind == 3 and not long and len(facts) < 5 and rng.random() < 0.3:
             o = max(facts, key=lambda f: int(f[1]))
             if sum(f[1] == o[1] for f in facts) == 1:
                 q, s, ans = "Who is the oldest?", f"The ages are {listing(f[1] for f in facts)}. The largest is {o[1]}.", f"{o[0]} is the oldest."
-        if kind in (0, 1) and rng.random() < 0.3 and sum(f[1] == v for f in facts) == 1:
+        if kind in (0, 1) and rng.random() < 0.5 and sum(f[1] == v for f in facts) == 1:
             q, ans = (F(rng, f"Who has the {v}?"), f"{p} has the {v}.") if kind == 0 else (f"Who lives near the {v}?", f"{p} lives near the {v}.")
         turns.append((q, [F(rng, "[I look for this in the text.|The text tells me.|I read the text again.]"), f"It says: {s}" if "ages" not in s else s], ans))
     if rng.random() < 0.25:
-        who = rng.choice([x for x in W.GIRLS + W.BOYS if x not in [f[0] for f in facts]])
+        who = next(x for x in iter(lambda: W.name(rng), None) if x not in [f[0] for f in facts])
         q = {0: f"What does {who} have?", 1: f"Where does {who} live?", 2: f"What is the favourite food of {who}?", 3: f"How old is {who}?"}[kind]
         turns.append((q, [f"I look for {who}.", f"{who} is not in the text."], F(rng, f"[The text does not say anything about {who}.|I do not know. {who} is not in the text.]")))
     q, r, s = turns[0]
@@ -126,8 +126,8 @@ def unknown(rng):
 def memory(rng):
     """Tell something, talk about something else, ask for it later."""
     import tasks
-    n, c, p, f = rng.choice(W.GIRLS + W.BOYS), rng.choice(W.COLORS), rng.choice(W.ANIMALS), rng.choice(W.FOODS)
-    age, town, pet = rng.randint(5, 80), rng.choice(list(W.CAPITALS.values())), rng.choice(W.GIRLS + W.BOYS)
+    n, c, p, f = W.name(rng), rng.choice(W.COLORS), rng.choice(W.ANIMALS), rng.choice(W.FOODS)
+    age, town, pet = rng.randint(5, 80), W.city(rng), W.name(rng)
     tell, ack, ask, ans = rng.choice([
         ("[My name is {n}|I am {n}|Hi, I am {n}|Hello, my name is {n}].", "[Nice to meet you, {n}|Hello, {n}|Hello {n}, it is nice to meet you][!|.]", "[What is my name|Do you remember my name|Who am I]?", "[Your name is {n}.|You are {n}.]"),
         ("[My favourite colour is {c}|I like {c} best].", "[{c} is a lovely colour.|That is a nice colour.]", "[What is my favourite colour|Which colour do I like]?", "Your favourite colour is {c}."),
@@ -148,8 +148,10 @@ def memory(rng):
 
 def repeat(rng):
     n = rng.randint(1, 6)
-    k = rng.randrange(3)
-    if k == 0:
+    k = rng.randrange(4)
+    if k == 3:
+        s = " ".join(W.invent(rng) for _ in range(n + 1))
+    elif k == 0:
         s = " ".join(rng.choice(W.COLORS + W.THINGS + W.ANIMALS) for _ in range(n + 1))
     elif k == 1:
         s = "".join(rng.choice("abcdefghijkmnpqrstuvwxyz0123456789") for _ in range(n + 3))
@@ -160,7 +162,7 @@ def repeat(rng):
 
 def record(rng):
     """A small JSON object from a sentence."""
-    n, y, c, t = rng.choice(W.GIRLS + W.BOYS), rng.randint(5, 90), rng.choice(list(W.CAPITALS.values())), rng.choice(W.COLORS)
+    n, y, c, t = W.name(rng), rng.randint(5, 90), W.city(rng), rng.choice(W.COLORS)
     fields = rng.sample([("name", n), ("age", y), ("city", c), ("colour", t)], rng.randint(2, 4))
     fields.sort(key=lambda x: ["name", "age", "city", "colour"].index(x[0]))
     say = {"name": f"My name is {n}.", "age": f"I am {y} years old.", "city": f"I live in {c}.", "colour": f"I like the colour {t}."}
@@ -184,3 +186,57 @@ def persona(rng, turns):
         return F(rng, f"[The user is called {n}.|You are talking to {n}.] [Use the name.|Use the name of the user.|Say the name of the user.]"), [(q, [f"The user is {n}."] + r, f"Dear {n}: " + s) for q, r, s in turns]
     return rng.choice(["You are a helpful assistant.", "You are a helpful assistant.", f"You are {NAME}, a small language model.", "You are a friendly assistant. Use simple words.",
                        "You are a kind teacher for children.", "Answer the questions of the user.", "Be helpful and honest.", "You tell short stories and answer questions.", "Please be brief.", "Give short answers."]), turns
+
+
+# ------------------------------------------------------------------------------------------------ everyday texts
+def recall(rng):
+    """A list of facts without chat format, then all of them again in another order: every second sentence can only be copied."""
+    _, facts = passage(rng, rng.random() < 0.25)
+    again = rng.sample(facts, min(len(facts), rng.randint(2, 10)))
+    k = rng.randrange(3)
+    head = " ".join(f[2] for f in facts)
+    if k == 0:
+        return head + "\n\n" + "\n".join(f"Question: {f[3]}\nAnswer: {f[4]}" for f in again)
+    if k == 1:
+        return head + rng.choice(["\n\n", " "]) + " ".join(f"{f[3]} {f[4]}" for f in again)
+    return head + rng.choice(["\n\n", "\n", " "]) + rng.choice(["Once more: ", "Again: ", "In short: ", ""]) + " ".join(f[2] for f in again)
+
+
+def copies(rng):
+    """Words in a row, more than once: what stood after a word before stands there again."""
+    ws = [rng.choice([W.invent(rng), rng.choice(W.THINGS), rng.choice(W.ANIMALS), rng.choice(W.COLORS), rng.choice(W.GIRLS + W.BOYS)]) for _ in range(rng.randint(4, 16))]
+    row = rng.choice([" ", ", ", "\n"]).join(ws)
+    return "\n\n".join([row] * rng.randint(2, 4))
+
+
+def everyday_turns(rng):
+    """Requests for the kinds of text of plain.py."""
+    import plain
+    kind, ask, why = rng.choice([
+        (plain.letter_doc, "[Write|Please write|Can you write] a [letter|short letter]{to}", "The user wants a letter."),
+        (plain.talk_doc, "[Write|Make up|Give me] a [short |]dialogue[.| between two people.]", "The user wants a dialogue."),
+        (plain.tale_doc, "[Tell me|Write|I would like to hear] a fairy tale.", "The user wants a fairy tale."),
+        (plain.event_doc, "[Write|Write a few sentences about|Tell me about] something that happened [one day|to somebody|to you in a dream].", "The user wants a short text about an event."),
+        (plain.event_doc, "[Write a short text.|Write a few simple sentences.|Write something in simple English.|Write a diary entry.|Tell me something.]", "The user wants a short text."),
+        (plain.person_doc, "[Describe a person.|Write about a person.|Tell me about somebody you made up.]", "The user wants a description of a person."),
+        (plain.weather_doc, "[Write about the weather.|Write about a day and its weather.]", "The user wants a text about the weather."),
+        (plain.advice_doc, "[Tell me some simple facts.|Give me some advice.|Write a few true sentences.]", "The user wants simple sentences."),
+        (plain.day_doc, "[Describe a day.|Write about a normal day.|What do people do in a week?]", "The user wants a text about a day.")])
+    for _ in range(20):
+        text = plain.tidy(kind(rng))
+        if text[0].isupper() and (kind is not plain.tale_doc or text.startswith(("Once", "Long", "Many", "In "))):
+            break
+    to = ""
+    if kind is plain.letter_doc and rng.random() < 0.7:
+        to = " to " + text.split(",")[0].replace("My dear", "Dear").split(" ", 1)[1]
+    return [(F(rng, ask.replace("{to}", to + ".")), [why, "I use simple sentences."], text)]
+
+
+def continue_text(rng):
+    import plain
+    text = plain.everyday(rng)
+    words = text.split(" ")
+    if len(words) < 8:
+        return everyday_turns(rng)
+    i = rng.randint(4, max(4, min(len(words) - 3, 20)))
+    return [(F(rng, "[Continue|Continue this|Go on|Finish this text|Continue the sentence|Write on][:|: |:]") + " " + " ".join(words[:i]), ["I go on from the last words."], " ".join(words[i:]))]

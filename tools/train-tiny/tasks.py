@@ -337,3 +337,53 @@ def fix(rng):
         (f"Yesterday {n} find a {t}.", f"Yesterday {n} found a {t}."), (f"{n.lower()} is at the {p}.", f"{n} is at the {p}."), (f"He don't have a {t}.", f"He doesn't have a {t}.")])
     good = F(rng, good)
     return [(F(rng, f"[Correct this sentence: {bad}|Find the mistake: {bad}|Is this right? {bad}]").replace("Is this right? " + bad, "Please correct: " + bad), ["I look at the verb and the spelling.", f"The right sentence is: {good}"], good)]
+
+
+# ------------------------------------------------------------------------------------------------ what things are and can do
+IS = dict(ice="cold hard", snow="cold white", fire="hot", sugar="sweet", honey="sweet yellow", salt="white salty", stone="hard heavy", iron="hard heavy", gold="yellow expensive", water="wet", grass="green soft", glass="hard", wool="soft warm", milk="white", lemons="sour yellow", coffee="hot brown",
+          chocolate="sweet brown", bread="soft", coal="black", blood="red", cotton="soft light", sand="dry", steel="hard strong", feathers="light soft", cheese="yellow", rain="wet", soup="hot", winter="cold", summer="warm", night="dark", mud="wet brown", silver="grey expensive", silk="soft")
+AGAINST = dict(cold="hot", hot="cold", hard="soft", soft="hard", white="black", black="white", sweet="sour", sour="sweet", heavy="light", light="heavy", wet="dry", dry="wet", warm="cold", dark="bright", expensive="cheap", strong="weak", salty="sweet", yellow="blue", green="red", red="green", brown="pink", grey="red")
+
+
+def can_do(rng):
+    """Abilities of animals, properties of things, where animals live: as people ask for them."""
+    from plain import CAN, LIVES, SIZE
+    k = rng.randrange(5)
+    if k < 2:
+        x = rng.choice(list(CAN))
+        yes = rng.random() < 0.5
+        what = CAN[x][0 if yes else 1]
+        first = rng.choice(what.split(" and ")) if what.count(" and ") == 1 and "dark" not in what else what
+        many = W.PLURALS.get(x, x + "s")
+        q = F(rng, f"[Can {a(x)} {first}?|Can {many} {first}?|Is {a(x)} able to {first}?|Do you know if {many} can {first}?]")
+        who = many if many in q else a(x)
+        return [(q, [f"I think of {a(x)}.", f"{who.capitalize()} {'can' if yes else 'cannot'} {what}."], F(rng, f"Yes, {who} can {what}." if yes else f"No, {who} cannot {what}. [But {'they' if who == many else 'it'} can {CAN[x][0]}.|]"))]
+    if k == 2:
+        x = rng.choice(list(IS))
+        p = rng.choice(IS[x].split())
+        yes = rng.random() < 0.5
+        v = "are" if x in ("lemons", "feathers") else "is"
+        q = f"{v.capitalize()} {x} {p if yes else AGAINST[p]}?"
+        return [(q, [f"I think of {x}.", f"{x.capitalize()} {v} {p}."], f"Yes, {x} {v} {p}." if yes else f"No, {x} {v} {p}.")]
+    if k == 3:
+        x = rng.choice(list(LIVES))
+        many = W.PLURALS.get(x, x + "s")
+        return [(F(rng, f"[Where do {many} live?|Where does {a(x)} live?|Where can I find {a(x)}?]"), [f"I think of {a(x)}."], F(rng, f"[{many} live|{a(x)} lives] {LIVES[x]}."))]
+    x, y = rng.sample(["a mouse", "a cat", "a dog", "a sheep", "a horse", "an elephant", "a whale"], 2)
+    size = ["a mouse", "a cat", "a dog", "a sheep", "a horse", "an elephant", "a whale"].index
+    big = x if size(x) > size(y) else y
+    small = y if big == x else x
+    if rng.random() < 0.5:
+        return [(f"Which is bigger, {x} or {y}?", [f"I compare {x} and {y}."], F(rng, f"{big} is bigger than {small}."))]
+    return [(f"Is {x} bigger than {y}?", [f"I compare {x} and {y}."], f"Yes, {x} is bigger than {y}." if big == x else f"No, {x} is smaller than {y}.")]
+
+
+def plain_sums(rng):
+    """Sums in the words of a shop or a kitchen."""
+    x, y = sorted((rng.randint(2, 100), rng.randint(1, 60)), reverse=True)
+    n = rng.choice(W.GIRLS + W.BOYS)
+    t = rng.choice("apples eggs books coins pencils cookies stamps balls".split())
+    q, z = rng.choice([(f"I have {x} {t} and lose {y}. How many are left?", x - y), (f"I have {x} {t}. I give {n} {y}. How many do I have now?", x - y), (f"If you have {x} {t} and I take {y} away, how many {t} do you have?", x - y),
+                       (f"What is {x} take away {y}?", x - y), (f"Take {y} from {x}.", x - y), (f"Add {x} and {y}.", x + y), (f"What do you get when you add {y} to {x}?", x + y), (f"There are {x} {t} on the table and {y} in the box. How many are there in all?", x + y), (f"What is 100 minus {min(x, 100)}?", 100 - min(x, 100)), (f"100 - {min(x, 100)}", 100 - min(x, 100)), (f"Subtract {y} from {x}.", x - y)])
+    op = f"{x} - {y} = {z}." if z == x - y and "100 " not in q else f"{x} + {y} = {z}." if z == x + y else f"100 - {100 - z} = {z}."
+    return [(q, [op], F(rng, f"[{z}|The answer is {z}.|{op[:-1]}.]"))]

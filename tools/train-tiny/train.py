@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Train hadal-tiny on one GPU in one go: backbone and draft module, rounding of weights and caches included.
 
-    train.py --data DATA --rows ROWS --model DIR --out DIR --seconds 540
+    train.py --data DATA --rows ROWS --model DIR --out DIR --seconds 540 [--start DIR] [--deadline TIME]
 
 --model holds config.json and engram_token_map.npy (corpus.py writes them), --rows the packed sequences. The schedule
 runs on the clock: the learning rate reaches its end when the seconds are over, whatever the machine's speed. Phases by
 elapsed share: dense attention over entries (the indexer only learns), then top-k selection, then the draft module joins.
+With --start the weights of a checkpoint are trained further: no dense phase, and learning rates scaled to --lr. What there is at
+half time, at three quarters and at the end is exported, so that a run that is cut off leaves a model.
 """
 import argparse
 import glob
@@ -17,16 +19,18 @@ import time
 import numpy as np
 import torch
 import torch.nn.functional as F
+from tokenizers import Tokenizer
 
 import checkpoint
 import layers
+import mix
 from config import load_config
 from dspark import DSpark
 from layers import fused
 from model import Model
 from optim import Adam, Muon
 
-DENSE_UNTIL, DRAFT_FROM, DECAY_FROM = 0.10, 0.35, 0.45
+DENSE_UNTIL, DRAFT_FROM, DECAY_FROM = 0.10, 0.35, 0.40
 PROMPT_WEIGHT = 0.15                      # loss weight of tokens that a user, a tool or a system prompt would write
 SLOT_WEIGHT = (1.0, 0.9, 0.8, 0.7, 0.6)   # later drafts are reached less often
 PAD, LEARN = 2, 1 << 15
@@ -71,8 +75,12 @@ class Trainer:
         self.anchors = torch.arange(0, n, 8, device=device)
         self.slots = torch.tensor(SLOT_WEIGHT, device=device)
         self.stats = torch.zeros(8, device=device)
-        with lzma.open(f"{a.data}/valid.npy.xz") as f:
-            self.valid = torch.from_numpy(np.load(f).astype(np.int64))[:, :n].to(device)
+        self.valid = {}
+        for file in sorted(glob.glob(f"{a.data}/valid-*.npy.xz")):
+            with lzma.open(file) as f:
+                rows = torch.from_numpy(np.load(f).astype(np.int64))[:, :n]
+            rows = rows[:len(rows) // b * b] if len(rows) >= b else rows[torch.arange(b) % len(rows)]
+            self.valid[os.path.basename(file)[6:-7]] = rows.to(device)
         self.graphs, self.pool = {}, None
         self.optimisers = [self.make_optimiser(self.model), self.make_optimiser(self.draft)]
 
@@ -88,7 +96,7 @@ class Trainer:
                 adam.setdefault(lr, []).append(p)
             else:
                 muon.append(p)
-        return [Muon(muon, self.a.lr), Adam([(ps, lr) for lr, ps in adam.items()])]
+        return [Muon(muon, self.a.lr), Adam([(ps, lr * self.a.lr / 0.02) for lr, ps in adam.items()])]
 
     # ------------------------------------------------------------------------------------------ one step
     def losses(self, dense, with_draft):
@@ -189,31 +197,41 @@ class Trainer:
 
     # ------------------------------------------------------------------------------------------ the run
     def batches(self):
-        while not os.path.exists(f"{self.a.rows}/complete"):              # still being generated
-            time.sleep(0.2)
-        parts = [np.load(f) for f in sorted(glob.glob(f"{self.a.rows}/train-*.npy"))]
-        rows = torch.from_numpy(np.concatenate(parts).astype(np.int32))[:, :self.a.length]
-        print(f"{rows.numel() / 1e6:.1f} M tokens", flush=True)
-        if self.device == "cuda":
-            rows = rows.to(self.device)
-        gen, epoch = torch.Generator().manual_seed(self.a.seed), 0
+        """Every part once, as the parts are completed; then all of them, again and again."""
+        gen, epoch, files, rows, complete = torch.Generator().manual_seed(self.a.seed), 0, set(), [], False
         while True:
-            order = torch.randperm(len(rows), generator=gen).to(rows.device)
+            complete = complete or os.path.exists(f"{self.a.rows}/complete")
+            new = set(glob.glob(f"{self.a.rows}/train-*.npy")) - files
+            if not complete and len(new) < (1 if files else self.a.first):
+                time.sleep(0.1)
+                continue
+            if new:
+                files |= new
+                part = torch.from_numpy(np.concatenate([np.load(f) for f in sorted(new)]).astype(np.int32))[:, :self.a.length].to(self.device)
+                rows.append(part)
+                print(f"{time.time() - BEGIN:.0f} s: {len(files)} parts, {sum(r.numel() for r in rows) / 1e6:.1f} M tokens", flush=True)
+            else:
+                part, epoch = torch.cat(rows), epoch + 1
+            order = torch.randperm(len(part), generator=gen).to(part.device)
             for i in range(0, len(order) - self.a.batch + 1, self.a.batch):
-                yield rows[order[i:i + self.a.batch]], epoch
-            epoch += 1
+                yield part[order[i:i + self.a.batch]], epoch
 
     def run(self, seconds, save):
         a, log, step, gen = self.a, [], 0, np.random.default_rng(self.a.seed)
-        kinds = [(True, False), (False, False), (False, True)]
-        self.ids.copy_(self.valid[:a.batch])
+        dense_until = 0 if a.start else DENSE_UNTIL
+        kinds = [(True, False)] * (not a.start) + [(False, False), (False, True)]
+        self.ids.copy_(next(iter(self.valid.values()))[:a.batch])
         self.prepare(kinds)
+        self.before = self.evaluate()
+        for pair in self.optimisers:
+            for o in pair:
+                o.reset()
         data = self.batches()
         next(data)
-        start, saved, slower, best = time.time(), False, 1.0, 20.0
+        start, saved, slower, best = time.time(), 0, 1.0, 20.0
         state = list(self.model.state_dict().values()) + list(self.draft.state_dict().values())
         good, good_at = [x.clone() for x in state], 0
-        left = seconds - (start - BEGIN)
+        left = a.deadline - start if a.deadline else seconds - (start - BEGIN)
         share = 0.0
         print(f"training for {left:.0f} s", flush=True)
         while True:
@@ -229,7 +247,7 @@ class Trainer:
             self.rows.copy_(torch.arange(offset, a.length, 8, device=self.device))
             self.anchors.copy_(self.rows)
             self.factor.fill_(lr * slower)
-            self.graphs[(share < DENSE_UNTIL, share >= DRAFT_FROM)]()
+            self.graphs[(share < dense_until, share >= DRAFT_FROM)]()
             step += 1
             if step % a.log == 0:
                 v = self.stats.tolist()
@@ -247,20 +265,45 @@ class Trainer:
                 elif step % (20 * a.log) == 0:
                     torch._foreach_copy_(good, state)
                     good_at, best = step, min(best, v[0])
-            if not saved and share > 0.75:
-                saved = True
+            if share > (0.5, 0.75, 2)[saved]:
+                saved += 1
                 save(log)
         return log
 
     def evaluate(self):
-        """Mean of the statistics over the held-out sequences, with selection on."""
+        """Means of the statistics over the held-out sequences of each kind, with selection on."""
         self.factor.zero_()
-        out, n = [], self.a.batch if self.a.steps else len(self.valid)
-        for i in range(0, n - self.a.batch + 1, self.a.batch):
-            self.ids.copy_(self.valid[i:i + self.a.batch])
-            self.graphs[(False, True)]()                     # learning rate 0: nothing moves
-            out.append(self.stats.tolist())
-        return [round(float(x), 4) for x in np.mean(out, 0)[:7]]
+        out = {}
+        for kind, rows in self.valid.items():
+            got = []
+            for i in range(0, len(rows) - self.a.batch + 1, self.a.batch):
+                self.ids.copy_(rows[i:i + self.a.batch])
+                self.graphs[(False, True)]()                 # learning rate 0: nothing moves
+                got.append(self.stats.tolist())
+            out[kind] = [round(float(x), 4) for x in np.mean(got, 0)[:7]]
+            print(f"held out, {kind}: " + " ".join(f"{n} {x}" for n, x in zip("main index balance draft confidence accepted load".split(), out[kind])), flush=True)
+        return out
+
+
+@torch.no_grad()
+def samples(model, folder, device, count=64, length=56):
+    """Greedy continuations of openings.txt, all in one batch: rows are padded on the right, which no token sees."""
+    layers.COMPILE = False
+    tok = Tokenizer.from_file(f"{folder}/tokenizer.json")
+    starts = [[0] + tok.encode(x, add_special_tokens=False).ids for x in mix.held_out()[:count]]
+    ids = torch.zeros(len(starts), max(map(len, starts)) + length, dtype=torch.int64, device=device)
+    for i, x in enumerate(starts):
+        ids[i, :len(x)] = torch.tensor(x)
+    at = torch.tensor([len(x) for x in starts], device=device)
+    rows = torch.arange(len(starts), device=device)
+    for k in range(length):
+        best = model.run(ids, torch.zeros_like(ids))[0][rows, at - 1].argmax(-1)
+        ids[rows, at] = best
+        at += 1
+    for x, n in zip(ids.tolist(), starts):
+        new = x[len(n):len(n) + length]
+        new = new[:new.index(1)] if 1 in new else new
+        print(tok.decode(n[1:]) + " >>> " + tok.decode(new), flush=True)
 
 
 BEGIN = time.time()
@@ -274,7 +317,9 @@ def main():
     ap.add_argument("--out", required=True)
     ap.add_argument("--start", help="checkpoint to start from")
     ap.add_argument("--seconds", type=float, default=540)
+    ap.add_argument("--deadline", type=float, default=0, help="clock time (seconds since 1970) at which training ends, instead of --seconds")
     ap.add_argument("--steps", type=int, default=0, help="stop after so many steps (tests)")
+    ap.add_argument("--first", type=int, default=10, help="parts of the corpus to wait for")
     ap.add_argument("--batch", type=int, default=32)
     ap.add_argument("--length", type=int, default=1024)
     ap.add_argument("--lr", type=float, default=0.02, help="of Muon")
@@ -296,12 +341,13 @@ def main():
         checkpoint.save(a.out, tr.config, tr.model, tr.draft)
         with open(f"{a.out}/log.json", "w") as f:
             json.dump({"columns": "seconds step epoch lr main index balance draft confidence accepted load".split(), "rows": log,
-                       "valid": valid, "tokens_per_step": a.batch * a.length}, f)
+                       "before": tr.before, "valid": valid, "tokens_per_step": a.batch * a.length}, f)
     log = tr.run(a.seconds, save)
     valid = tr.evaluate()
-    print("valid: main {} index {} balance {} draft {} confidence {} accepted {} load {}".format(*valid))
     save(log, valid)
-    print(f"done after {time.time() - BEGIN:.0f} s")
+    print(f"done after {time.time() - BEGIN:.0f} s", flush=True)
+    samples(tr.model, a.model, device)
+    print(f"samples after {time.time() - BEGIN:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

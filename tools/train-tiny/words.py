@@ -142,3 +142,31 @@ FACTS = [
     ("What is a verb?", "A verb is a word that names an action or a state, such as run, eat or be."),
     ("What is an adjective?", "An adjective is a word that describes a noun, such as big, red or kind."),
 ]
+
+# ------------------------------------------------------------------------------------------------ words made up
+ONSETS = "b br c d dr f g gr h j k l m n p qu r s sh st t tr v w z".split()
+VOWELS = "a e i o u ai ea oo".split()
+CODAS = ["", "", "", "n", "l", "r", "s", "m", "x", "nd", "ck"]
+
+
+def invent(rng):
+    """A word that no list holds: names and words from the context can then only be copied, not recalled."""
+    n = rng.choice([1, 2, 2, 2, 3])
+    return "".join(rng.choice(ONSETS) + rng.choice(VOWELS) for _ in range(n)) + rng.choice(CODAS)
+
+
+def name(rng):
+    return rng.choice(GIRLS + BOYS) if rng.random() < 0.6 else invent(rng).title()
+
+
+def names(rng, n):
+    out = []
+    while len(out) < n:
+        x = name(rng)
+        if x not in out:
+            out.append(x)
+    return out
+
+
+def city(rng):
+    return rng.choice(list(CAPITALS.values())) if rng.random() < 0.7 else invent(rng).title()
