@@ -101,17 +101,17 @@ class TextCommands : public testing::Test {
 };
 
 TEST_F(TextCommands, RunAnswersInTheChatFormat) {
-  const std::vector<std::string> sum{"run", kTiny.string(), "--chat", "-p", "What is 12 plus 7?", "--temperature", "0"};
+  const std::vector<std::string> sum{"run", kTiny.string(), "--chat", "-p", "What is 12 + 7?", "--temperature", "0"};
   const Result a = hadal(sum), b = hadal(sum);
   ASSERT_EQ(a.status, 0) << a.err;
   EXPECT_NE(a.out.find("19"), std::string::npos) << a.out;
   EXPECT_EQ(a.out, b.out);
-  const Result chatted = chat("What is 12 plus 7?\n");
+  const Result chatted = chat("What is 12 + 7?\n");
   EXPECT_EQ(chatted.out, a.out) << "chat and run give the same answer";
   const Result thought =
-      hadal({"run", kTiny.string(), "--chat", "--think", "-p", "What is 12 plus 7?", "--temperature", "0"});
+      hadal({"run", kTiny.string(), "--chat", "--think", "-p", "What is 12 + 7?", "--temperature", "0"});
   EXPECT_TRUE(thought.out.starts_with("<think>\n")) << thought.out;
-  EXPECT_EQ(chat("What is 12 plus 7?\n", {"--temperature", "0", "--think"}).out, thought.out);
+  EXPECT_EQ(chat("What is 12 + 7?\n", {"--temperature", "0", "--think"}).out, thought.out);
 }
 
 TEST_F(TextCommands, LaterTurnsComputeOnlyWhatIsNew) {
