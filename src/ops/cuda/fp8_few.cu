@@ -121,9 +121,6 @@ __global__ void __launch_bounds__(kThreads) fp8_few_kernel(const __grid_constant
 
 template <int Cluster>
 void launch_few(const Few& f, cudaStream_t stream) {
-  static const cudaError_t prepared =
-      cudaFuncSetAttribute(fp8_few_kernel<Cluster>, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024);
-  HADAL_CUDA(prepared);
   launch("fp8_few", fp8_few_kernel<Cluster>,
          {.grid = dim3(f.p.n / 64 * Cluster),
           .block = dim3(kThreads),

@@ -275,9 +275,6 @@ template <class S>
 void launch_fp8_wide(const Fp8Problem& p, int multiprocessors, cudaStream_t stream) {
   constexpr int kBytes = sizeof(Fp8WideShared<S>);
   static_assert(kBytes <= 227 * 1024);
-  static const cudaError_t prepared =
-      cudaFuncSetAttribute(fp8_wide_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  HADAL_CUDA(prepared);
   const int pieces = (p.x.rows + S::kRows - 1) / S::kRows * ((p.group_n + S::kN - 1) / S::kN) * (p.n / p.group_n);
   launch("fp8_wide", fp8_wide_kernel<S>,
          {.grid = dim3(std::min(pieces, multiprocessors)),
@@ -448,9 +445,6 @@ template <class S>
 void launch_fp8_narrow(const Fp8Problem& p, int multiprocessors, cudaStream_t stream) {
   constexpr int kBytes = sizeof(Fp8NarrowShared<S>);
   static_assert(S::kResident * (kBytes + 1024) <= 228 * 1024);
-  static const cudaError_t prepared =
-      cudaFuncSetAttribute(fp8_narrow_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  HADAL_CUDA(prepared);
   const int pieces = p.n / 64 * ((p.x.rows + S::kN - 1) / S::kN);
   launch("fp8_narrow", fp8_narrow_kernel<S>,
          {.grid = dim3(std::min(pieces, multiprocessors * S::kResident)),

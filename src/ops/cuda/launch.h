@@ -22,6 +22,10 @@ struct LaunchShape {
   unsigned cluster = 1;  // CTAs of a cluster, along x
 };
 
+// Raises the limit of dynamic shared memory of a kernel on the current device to `bytes`; never lowers it, since contexts of
+// other threads launch the same kernel. launch() is the only caller.
+void allow_shared(const char* name, const void* kernel, size_t bytes);
+
 template <typename... Parameters, typename... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape, Arguments&&... arguments) {
   cudaLaunchAttribute attributes[3];
@@ -38,11 +42,7 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
     attributes[count].id = cudaLaunchAttributeClusterDimension;
     attributes[count++].val.clusterDim = {shape.cluster, 1, 1};
   }
-  constexpr size_t kWithoutAsking = 48 << 10;
-  if (shape.shared > kWithoutAsking)
-    check_cuda(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared)), name,
-        __FILE__, __LINE__);
+  allow_shared(name, reinterpret_cast<const void*>(kernel), shape.shared);
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = shape.block;

@@ -31,12 +31,12 @@ bool tile_fits(const LinearProblem& p) {
 template <WeightFormat F, int BM>
 void launch_tile(const LinearProblem& p, cudaStream_t stream) {
   using T = LinearTile<F, BM>;
-  const size_t shared = T::shared_bytes(p.k);
-  HADAL_CUDA(
-      cudaFuncSetAttribute(linear_tile<F, BM>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  const dim3 grid((p.rows + BM - 1) / BM, p.groups * ((p.group_n + T::BN - 1) / T::BN), p.split);
-  linear_tile<F, BM><<<grid, T::kThreads, shared, stream>>>(p);
-  HADAL_CUDA_LAUNCHED("linear_tile");
+  launch("linear_tile", linear_tile<F, BM>,
+         {.grid = dim3((p.rows + BM - 1) / BM, p.groups * ((p.group_n + T::BN - 1) / T::BN), p.split),
+          .block = dim3(T::kThreads),
+          .shared = T::shared_bytes(p.k),
+          .stream = stream},
+         p);
 }
 
 template <WeightFormat F>

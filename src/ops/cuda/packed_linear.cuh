@@ -307,9 +307,6 @@ template <class S>
 void launch_packed(const PackedProblem& p, int multiprocessors, cudaStream_t stream) {
   constexpr int kBytes = sizeof(PackedShared<S>);
   static_assert(kBytes <= 227 * 1024);
-  static const cudaError_t prepared =
-      cudaFuncSetAttribute(packed_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  HADAL_CUDA(prepared);
   CUtensorMap x{};
   if constexpr (S::kBoxes) x = bf16_boxes(p.x, p.rows, int64_t{p.n / p.group_n} * p.k, p.x_stride, S::kN);
   const int pieces = p.n / S::kBand * ((p.rows + S::kN - 1) / S::kN);

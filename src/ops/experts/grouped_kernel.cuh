@@ -325,9 +325,6 @@ template <class M>
 void launch_grouped(const GroupedArgs& args, int multiprocessors, cudaStream_t stream) {
   constexpr int kBytes = sizeof(Shared<M>);
   static_assert(kBytes <= 227 * 1024);
-  static const cudaError_t prepared =
-      cudaFuncSetAttribute(grouped_kernel<M>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  HADAL_CUDA(prepared);
   LaunchShape shape{dim3(multiprocessors), dim3((M::Tiles::kGroups + 1) * 128), kBytes, stream};
   shape.early = true;
   launch("grouped_kernel", grouped_kernel<M>, shape, args);

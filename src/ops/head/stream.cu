@@ -158,9 +158,6 @@ __global__ void __launch_bounds__(kThreads, 1) stream_kernel(const __grid_consta
 
 template <int N, int Cluster>
 void launch_stream(CudaContext& cuda, Stream& p, const uint16_t* x) {
-  static const cudaError_t prepared = cudaFuncSetAttribute(
-      stream_kernel<N, Cluster>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared<N, Cluster>));
-  HADAL_CUDA(prepared);
   p.x = bf16_boxes(x, p.rows, p.k, p.k, N / Cluster);
   const int most = (p.n / kBlock + Cluster - 1) / Cluster;
   launch("head", stream_kernel<N, Cluster>,

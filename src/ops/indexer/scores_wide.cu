@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/cuda/errors.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/row.cuh"
 #include "ops/cuda/wgmma.cuh"
 #include "ops/indexer/int8.cuh"
@@ -203,18 +204,18 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
 }
 
 template <bool Official, int Granule>
-void launch(cudaStream_t stream, const ScoreProblem& p) {
-  static const cudaError_t prepared =
-      cudaFuncSetAttribute(wide_kernel<Official, Granule>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
-  HADAL_CUDA(prepared);
+void launch_wide(cudaStream_t stream, const ScoreProblem& p) {
   // Decoding keys and filling the pipeline shows once a block: many rows a block, as long as there are several blocks for
   // every multiprocessor. Scores do not depend on it.
   const int tiles = (p.longest + kTileKeys - 1) / kTileKeys;
   int block_rows = 128;
   while (block_rows < 1024 && int64_t{tiles} * (p.row_count / (2 * block_rows)) >= 3 * 132) block_rows *= 2;
-  const dim3 grid(tiles, (p.row_count + block_rows - 1) / block_rows);
-  wide_kernel<Official, Granule><<<grid, kThreads, sizeof(Shared), stream>>>(p, block_rows);
-  HADAL_CUDA_LAUNCHED("index scores, wide");
+  launch("index scores, wide", wide_kernel<Official, Granule>,
+         {.grid = dim3(tiles, (p.row_count + block_rows - 1) / block_rows),
+          .block = dim3(kThreads),
+          .shared = sizeof(Shared),
+          .stream = stream},
+         p, block_rows);
 }
 
 }  // namespace
@@ -222,9 +223,9 @@ void launch(cudaStream_t stream, const ScoreProblem& p) {
 void launch_index_scores_wide(cudaStream_t stream, const ScoreProblem& p) {
   HADAL_CUDA_CHECK((p.granule == 8 || p.granule == kWarpKeys) && p.first_row % kInt8TileRows == 0);
   if (p.official)
-    p.granule == 8 ? launch<true, 8>(stream, p) : launch<true, kWarpKeys>(stream, p);
+    p.granule == 8 ? launch_wide<true, 8>(stream, p) : launch_wide<true, kWarpKeys>(stream, p);
   else
-    p.granule == 8 ? launch<false, 8>(stream, p) : launch<false, kWarpKeys>(stream, p);
+    p.granule == 8 ? launch_wide<false, 8>(stream, p) : launch_wide<false, kWarpKeys>(stream, p);
 }
 
 }  // namespace hadal::cuda

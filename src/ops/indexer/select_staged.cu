@@ -425,10 +425,6 @@ bool select_staged_takes(const SelectProblem& p) {
 void launch_select_staged(cudaStream_t stream, const SelectProblem& p) {
   int each = 1;
   while (4 * kThreads * each < staged_keys(p)) each *= 2;
-  static const cudaError_t prepared =
-      cudaFuncSetAttribute(staged_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           sizeof(float) * (kMostStaged + 4 * kThreads));  // with the threads' padding
-  HADAL_CUDA(prepared);
   launch("index selection", staged_kernel,
          {.grid = dim3(p.row_count),
           .block = dim3(kThreads),

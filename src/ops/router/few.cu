@@ -118,9 +118,6 @@ void route_few(CudaContext& cuda, const RouterLogits& p) {
   const int row_bytes = 2 * p.k / kRouterChains + kPad;
   const int tokens = std::min(kTokens, (p.select.rows + 7) / 8 * 8);
   const size_t shared = static_cast<size_t>(kExperts + tokens) * row_bytes;
-  static const cudaError_t prepared =
-      cudaFuncSetAttribute(few_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 220 * 1024);
-  HADAL_CUDA(prepared);
   auto* words = static_cast<uint64_t*>(
       cuda.lasting("router", sizeof(uint64_t) * kRouterFewRows * kRouterChains * kRouterMostExperts));
   launch("router", few_kernel,

@@ -458,9 +458,6 @@ void launch_few(const AttentionProblem& p, void* lasting, int multiprocessors, c
   using S = Shape<Blocks, Pairs>;
   constexpr int kBytes = sizeof(Shared<S>);
   static_assert(kBytes <= 227 * 1024);
-  static const cudaError_t prepared =
-      cudaFuncSetAttribute(few_kernel<Blocks, Pairs>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  HADAL_CUDA(prepared);
   const int together = multiprocessors / Blocks;
   for (int first = 0; first < p.out.rows; first += together)
     launch("few_attention", few_kernel<Blocks, Pairs>,

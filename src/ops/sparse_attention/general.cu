@@ -1,6 +1,7 @@
 // Sparse attention for any number of heads and any head size: one block a query and head, scores in shared memory, the
 // softmax in two passes as the specification writes it. For test checkpoints, and what the matrix kernel is checked with.
 #include "ops/cuda/errors.h"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/row.cuh"
 #include "ops/sparse_attention/kernels.h"
 #include "ops/sparse_attention/keys.cuh"
@@ -82,11 +83,8 @@ __global__ void __launch_bounds__(kThreads) general_kernel(const AttentionProble
 
 void general_attention(const AttentionProblem& p, int most_keys, cudaStream_t stream) {
   const size_t bytes = (p.args.head_dim + static_cast<size_t>(most_keys)) * sizeof(float);
-  if (bytes > 48 * 1024)
-    HADAL_CUDA(
-        cudaFuncSetAttribute(general_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-  general_kernel<<<dim3(p.out.rows, p.args.heads), kThreads, bytes, stream>>>(p);
-  HADAL_CUDA_LAUNCHED("general_attention");
+  launch("general_attention", general_kernel,
+         {.grid = dim3(p.out.rows, p.args.heads), .block = dim3(kThreads), .shared = bytes, .stream = stream}, p);
 }
 
 }  // namespace hadal::cuda

@@ -328,7 +328,6 @@ void matrix_attention(const AttentionProblem& p, AttentionKernel kernel, int mos
   const auto run = kernel == AttentionKernel::packed ? matrix_kernel<true> : matrix_kernel<false>;
   constexpr int kBytes = sizeof(Shared);
   static_assert(kBytes <= 227 * 1024);
-  HADAL_CUDA(cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   launch("matrix_attention", run,
          {.grid = dim3(std::min(p.out.rows, multiprocessors)),
           .block = dim3(kThreads),

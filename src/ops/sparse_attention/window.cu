@@ -165,9 +165,6 @@ bool window_attention_takes(const AttentionProblem& p) {
 void window_attention(const AttentionProblem& p, int multiprocessors, cudaStream_t stream) {
   constexpr int kBytes = sizeof(Shared);
   static_assert(kBytes <= 227 * 1024);
-  static const cudaError_t prepared =
-      cudaFuncSetAttribute(window_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  HADAL_CUDA(prepared);
   launch("window_attention", window_kernel,
          {.grid = dim3(std::min(p.out.rows, multiprocessors)),
           .block = dim3(kThreads),
