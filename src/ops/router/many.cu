@@ -1,8 +1,11 @@
 // Many rows: all experts x 128 rows over one chain of k a CTA, wgmma with both operands from shared memory; then a warp a
-// row adds the four chains and selects.
+// row adds the four chains and selects. Two CTAs of a cluster have different rows and bring each other half of the gate, whose
+// rows would otherwise be three quarters of what comes from L2.
+#include "ops/cuda/boxes.cuh"
 #include "ops/cuda/errors.h"
 #include "ops/cuda/hopper.cuh"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/tensor_map.h"
 #include "ops/cuda/wgmma.cuh"
 #include "ops/router/logits.h"
 
@@ -10,7 +13,12 @@ namespace hadal::cuda {
 namespace {
 
 constexpr int kMostExperts = kRouterMostExperts, kTokens = 128, kStages = 3;
-constexpr int kSupplyThreads = 128;
+constexpr int kSupplyThreads = 128, kCluster = 2;
+
+struct Logits {
+  CUtensorMap gate, x;
+  int rows, experts, k;
+};
 
 struct Shared {
   uint8_t gate[kStages][kMostExperts * 128];  // 64 values of k of every row, in 128-byte swizzle
@@ -21,49 +29,50 @@ static_assert(sizeof(Shared) <= 227 * 1024);
 
 // Warpgroups of 128 experts each, and one that supplies.
 __global__ void __launch_bounds__(kMostExperts + kSupplyThreads, 1)
-    logits_kernel(const __grid_constant__ RouterLogits p, float* partial /* [chains, rows, experts] */) {
+    logits_kernel(const __grid_constant__ Logits p, float* partial /* [chains, rows, experts] */) {
   extern __shared__ __align__(1024) uint8_t bytes[];
   auto& s = *reinterpret_cast<Shared*>(bytes);
-  const int experts = p.select.experts, rows = p.select.rows, groups = experts / 128;
-  const int chain = blockIdx.x % kRouterChains, row0 = blockIdx.x / kRouterChains * kTokens;
+  const int experts = p.experts, rows = p.rows, groups = experts / 128, rank = static_cast<int>(cluster_cta_rank());
+  const int cluster = blockIdx.x / kCluster, chain = cluster % kRouterChains;
+  const int row0 = (cluster / kRouterChains * kCluster + rank) * kTokens;
   const int chain_k = p.k / kRouterChains, steps = chain_k / 64;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      mbarrier_init(&s.full[i], kSupplyThreads);
-      mbarrier_init(&s.empty[i], 4 * groups);
+      mbarrier_init(&s.full[i], 1);
+      mbarrier_init(&s.empty[i], kCluster * 4 * groups);
     }
     mbarrier_init_fence();
   }
-  __syncthreads();
+  cluster_sync();
   const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
   RingPosition<kStages> ring;
   if (group == groups) {
     registers_give<32>();
-    wait_for_previous();
-    // Eight lanes a row of 128 bytes, 16 rows at a time.
-    const int unit = thread % 8, first = thread / 8;
-    const uint16_t* gate = p.gate + int64_t{first} * p.k + chain * chain_k + 8 * unit;
-    const uint16_t* x = p.x + (int64_t{row0} + first) * p.k + chain * chain_k + 8 * unit;
-    const uint32_t offset = first * 128 + ((unit ^ (first & 7)) << 4);
-    const int count = min(kTokens, rows - row0);
-    for (int step = 0; step < steps; ++step, gate += 64, x += 64) {
-      mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
-      const uint32_t gate_to = smem_address(s.gate[ring.stage]) + offset, x_to = smem_address(s.x[ring.stage]) + offset;
-#pragma unroll 8
-      for (int i = 0; i < experts / 16; ++i) copy16_async(gate_to + i * 2048, gate + int64_t{16 * i} * p.k);
-#pragma unroll
-      for (int i = 0; i < kTokens / 16; ++i)
-        if (first + 16 * i < count) copy16_async(x_to + i * 2048, x + int64_t{16 * i} * p.k);
-      mbarrier_arrive_after_copies(&s.full[ring.stage]);
-      ring.advance();
+    if (thread == 0) {
+      const int share = experts / kCluster, first = chain * chain_k;
+      const auto bring_gate = [&](int step, int stage) {
+        mbarrier_arrive_expect(&s.full[stage], (experts + kTokens) * 128);
+        box_copy_to_cluster(s.gate[stage] + rank * share * 128, &p.gate, first + 64 * step, rank * share,
+                            &s.full[stage], (1 << kCluster) - 1);
+      };
+      const int ahead = min(kStages, steps);  // while the kernel in front ends
+      for (int i = 0; i < ahead; ++i) bring_gate(i, i);
+      wait_for_previous();
+      for (int step = 0; step < steps; ++step) {
+        if (step >= ahead) {
+          mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
+          bring_gate(step, ring.stage);
+        }
+        box_copy(s.x[ring.stage], &p.x, first + 64 * step, row0, &s.full[ring.stage]);
+        ring.advance();
+      }
     }
   } else {
     registers_take<160>();
     float low[64], high[64];  // two blocks of 64 experts x 128 rows
-    uint64_t* previous = nullptr;
+    int previous = -1;
     for (int step = 0; step < steps; ++step) {
       mbarrier_wait(&s.full[ring.stage], ring.parity);
-      fence_async_shared();  // rows came by cp.async; the matrix unit reads them through the other proxy
       const uint64_t a = k_major_descriptor(smem_address(s.gate[ring.stage]) + group * 128 * 128);
       const uint64_t c = k_major_descriptor(smem_address(s.gate[ring.stage]) + group * 128 * 128 + 64 * 128);
       const uint64_t b = k_major_descriptor(smem_address(s.x[ring.stage]));
@@ -75,8 +84,8 @@ __global__ void __launch_bounds__(kMostExperts + kSupplyThreads, 1)
       }
       wgmma_commit();
       wgmma_wait<1>();  // the step before is done: its stage is free
-      if (previous != nullptr && thread % 32 == 0) mbarrier_arrive(previous);
-      previous = &s.empty[ring.stage];
+      if (previous >= 0 && thread % 32 < kCluster) mbarrier_arrive_at(&s.empty[previous], thread % 32);
+      previous = ring.stage;
       ring.advance();
     }
     wgmma_wait<0>();
@@ -95,6 +104,7 @@ __global__ void __launch_bounds__(kMostExperts + kSupplyThreads, 1)
         at[72] = high[4 * j + 2 + e];
       }
   }
+  cluster_sync();  // nobody leaves whose memory the other still writes to
 }
 
 __global__ void __launch_bounds__(128) select_kernel(const __grid_constant__ RouterSelect p, const float* partial) {
@@ -125,18 +135,20 @@ bool router_takes(int experts, int k) {
 }
 
 void route_many(CudaContext& cuda, const RouterLogits& p) {
-  static const cudaError_t prepared =
-      cudaFuncSetAttribute(logits_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
-  HADAL_CUDA(prepared);
   const int rows = p.select.rows, experts = p.select.experts;
   Scratch scratch(cuda);
   auto* partial = scratch.get<float>(static_cast<size_t>(kRouterChains) * rows * experts);
+  const int tiles = (rows + kTokens - 1) / kTokens, clusters = (tiles + kCluster - 1) / kCluster * kRouterChains;
   launch("router logits", logits_kernel,
-         {.grid = dim3((rows + kTokens - 1) / kTokens * kRouterChains),
+         {.grid = dim3(clusters * kCluster),
           .block = dim3(experts + kSupplyThreads),
           .shared = sizeof(Shared),
-          .stream = cuda.stream()},
-         p, partial);
+          .stream = cuda.stream(),
+          .early = true,
+          .cluster = kCluster},
+         Logits{bf16_boxes(p.gate, experts, p.k, p.k, experts / kCluster), bf16_boxes(p.x, rows, p.k, p.k, kTokens),
+                rows, experts, p.k},
+         partial);
   launch("router selection", select_kernel,
          {.grid = dim3((rows + 3) / 4), .block = dim3(128), .stream = cuda.stream(), .early = true}, p.select, partial);
 }
