@@ -105,12 +105,13 @@ void check_hyper_connection(CudaContext& context) {
   const auto after = [&](int rows) {
     auto c = std::make_unique<HyperConnection>(rows, 2, 77);
     c->x.poison();
+    HADAL_CUDA(cudaDeviceSynchronize());  // the context's stream does not wait for what filled the inputs
     for (int i = 0; i < kSteps; ++i) c->run(context, i);
     context.wait();
     return c;
   };
   const auto all = after(kRows);
-  for (const int rows : {1, 7, 32, 128, kRows}) {
+  for (const int rows : {1, 7, 9, 32, 128, 129, 640, kRows}) {
     const auto few = after(rows);
     const auto last = [&](HyperConnection& c, int i) { return c.coefficients[kSteps % 2][i].host(); };
     size_t n = different(all->h.host(), few->h.host(), size_t{1} * rows * kCopies * kD) +
@@ -165,6 +166,7 @@ void check_router(CudaContext& context) {
   const auto after = [&](int rows) {
     auto r = std::make_unique<Router>(rows, 1, 99);
     r->scores.poison();
+    HADAL_CUDA(cudaDeviceSynchronize());
     r->run(context, 0, true);
     context.wait();
     return r;

@@ -4,7 +4,9 @@
 // shared memory. d / 160 CTAs share a row and exchange its 26 sums (exchange.cuh): every one of them needs the sum of
 // squares of x before it can normalise its columns, and one of them makes the mixing coefficients. A tile is finished three
 // tiles later, when its sums have long arrived: CTAs that wait for each other at once move at the pace of the slowest. A CTA
-// has two teams that take tiles in turn, each of five warps that compute (32 columns each) and one that receives.
+// has two teams that take tiles in turn, each of five warps that compute (32 columns each) and one that receives sums. The
+// copy engine brings h and y as boxes, and takes h' from where h lay; one of the five warps tells it to, since whatever the
+// receiving warp waits for holds up the team.
 //
 // The 24 mixing products of a row run on the tensor cores with fn split into two bf16 parts, 16 bits and a sign each: the
 // part that is left out is below 2^-17 of a value, half of what the fp32 sum over 4 d products loses.
@@ -15,11 +17,13 @@
 #include <string>
 #include <type_traits>
 
+#include "ops/cuda/boxes.cuh"
 #include "ops/cuda/errors.h"
 #include "ops/cuda/exchange.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/mma.cuh"
 #include "ops/cuda/row.cuh"
+#include "ops/cuda/tensor_map.h"
 #include "ops/hyper_connection/coefficients.cuh"
 
 namespace hadal::cuda {
@@ -28,16 +32,17 @@ namespace {
 constexpr int kParts = 2, kTiles = kParts * kMixes / 16;  // of the tensor core: 16 rows of the parts of fn
 constexpr int kWarps = 5, kColumns = 32 * kWarps, kRows = 16;
 constexpr int kTeams = 2, kTeamThreads = 32 * (kWarps + 1);
-constexpr int kStages = 2;                 // row tiles in flight, of each team
-constexpr int kUnits = 2 * (kCopies + 1);  // 16-byte units of a lane and a tile
-constexpr int kSums = kSent + 1;           // and the sum of squares of x
-constexpr int kLag = 3;                    // tiles between the sums of a row and their use
-constexpr int kRing = 8;                   // tiles whose sums may be under way; 2 kLag + 1 are needed
-constexpr int kCoefficients = kMixes;      // of a row: pre, post, comb
-constexpr int kUsualSlices = 32;           // of the release
-constexpr int kFinishRows = 32;            // rows whose coefficients are made together, a lane each
+constexpr int kStages = 2;             // row tiles in flight, of each team
+constexpr int kCarries = kWarps - 1;   // the warp that also moves rows: it sends the sums of three rows, warp 0 of four
+constexpr int kSums = kSent + 1;       // and the sum of squares of x
+constexpr int kLag = 3;                // tiles between the sums of a row and their use
+constexpr int kRing = 8;               // tiles whose sums may be under way; 2 kLag + 1 are needed
+constexpr int kCoefficients = kMixes;  // of a row: pre, post, comb
+constexpr int kUsualSlices = 32;       // of the release
+constexpr int kFinishRows = 32;        // rows whose coefficients are made together, a lane each
 
 struct Pass {
+  CUtensorMap h_boxes, y_boxes, h_out_boxes;  // those of the inputs only without lists of rows
   int rows, d, sinkhorn_iters;
   float hc_eps, norm_eps;
   const uint16_t* h;
@@ -56,13 +61,15 @@ struct Pass {
 };
 
 struct Team {
-  uint4 in[kStages][kWarps][kUnits][32];  // of each lane its own: nobody else reads them
+  // Columns of h and y; in the places of h those of h' afterwards.
+  alignas(128) uint16_t in[kStages][kCopies + 1][kRows][kColumns];
   float sums[2][kWarps][kRows][kSums];
   float coefficients[2][kRows][kCoefficients];
   float x_scale[2][kRows];
   float finish[kFinishRows][kSent];
   int finish_row[kFinishRows];
   uint32_t tag;
+  uint64_t full[kStages];
 };
 struct Shared {
   uint4 fn[kWarps][kCopies][2][kTiles][32];
@@ -123,6 +130,54 @@ template <bool Write, bool Collapse, bool Mix>
 struct Streams {
   static constexpr bool kExchange = Collapse || Mix;
 
+  // ---- rows to and from shared memory ------------------------------------------------------------------------------
+  struct Carrier {
+    const Pass& p;
+    Team& team;
+    const Tiles& tiles;
+    int first;
+    uint64_t policy;
+
+    __device__ __forceinline__ Carrier(const Pass& pass, Team& own, const Tiles& list)
+        : p(pass), team(own), tiles(list), first(blockIdx.x * kColumns), policy(evict_first_policy()) {}
+    __device__ __forceinline__ void fetch(int i) const {
+      if (i >= tiles.count) return;
+      uint64_t* full = &team.full[i % kStages];
+      const int lane = threadIdx.x % 32;
+      auto* to = team.in[i % kStages];
+      if (p.source == nullptr && p.y_source == nullptr) {
+        if (lane != 0) return;
+        mbarrier_arrive_expect(full, (kCopies + Write) * sizeof(team.in[0][0]));
+        slice_copy(to, &p.h_boxes, first, tiles.row(i), full, policy);
+        if constexpr (Write) slice_copy(to[kCopies], &p.y_boxes, first, tiles.row(i), full);
+        return;
+      }
+      const uint32_t bytes = 2 * min(kColumns, p.d - first);
+      if (lane == 0) mbarrier_arrive_expect(full, (kCopies + Write) * kRows * bytes);
+      __syncwarp();
+      if (lane >= kRows) return;
+      // Past the end the last row once more: what comes of it is not stored.
+      const int row = min(tiles.row(i) + lane, p.rows - 1);
+      const int64_t s = p.source != nullptr ? p.source[row] : row;
+      for (int copy = 0; copy < kCopies; ++copy)
+        bulk_copy(to[copy][lane], p.h + (s * kCopies + copy) * p.d + first, bytes, full, policy);
+      if constexpr (Write)
+        bulk_copy(to[kCopies][lane], p.y + (p.y_source != nullptr ? p.y_source[row] : int64_t{row}) * p.d + first,
+                  bytes, full);
+    }
+    // h' of tile i leaves; afterwards the tile after the next may come.
+    __device__ __forceinline__ void store(int i) const {
+      if (p.h_out == nullptr || threadIdx.x % 32 != 0) return;
+      slice_store(&p.h_out_boxes, first, tiles.row(i), team.in[i % kStages], policy);
+      bulk_store_commit();
+    }
+    __device__ __forceinline__ void fetch_after_store(int i) const {
+      if (threadIdx.x % 32 == 0) bulk_store_wait_read();
+      __syncwarp();
+      fetch(i + kStages);
+    }
+  };
+
   // ---- the warps that compute -----------------------------------------------------------------------------------
   struct Compute {
     const Pass& p;
@@ -131,7 +186,6 @@ struct Streams {
     const Tiles& tiles;
     int warp, column;
     bool active;
-    int s_next[2] = {}, y_next[2] = {};  // rows of `in.h` and `y` of the tile that is asked for next
 
     __device__ __forceinline__ Compute(const Pass& pass, Shared& all, Team& own, const Tiles& list, int number)
         : p(pass), shared(all), team(own), tiles(list), warp(number) {
@@ -139,46 +193,20 @@ struct Streams {
       column = first + 8 * (threadIdx.x % 4);
       active = first < p.d;
     }
-    __device__ __forceinline__ void locate(int i) {
-      if (!active || i >= tiles.count) return;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        // Past the end the last row once more: what comes of it is not stored.
-        const int row = min(tiles.row(i) + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half, p.rows - 1);
-        s_next[half] = row;
-        y_next[half] = row;
-        if (p.source != nullptr) s_next[half] = p.source[row];
-        if (Write && p.y_source != nullptr) y_next[half] = p.y_source[row];
-      }
-    }
-    __device__ __forceinline__ void fetch(int i) {
-      if (active && i < tiles.count) {
-        const uint32_t to = smem_address(&team.in[i % kStages][warp][0][threadIdx.x % 32]);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const uint16_t* from = p.h + (int64_t{s_next[half]} * (kCopies * p.d) + column);
-#pragma unroll
-          for (int j = 0; j < kCopies; ++j, from += p.d) copy16_async(to + (half * (kCopies + 1) + j) * 512, from);
-          if constexpr (Write)
-            copy16_async(to + (half * (kCopies + 1) + kCopies) * 512, p.y + (int64_t{y_next[half]} * p.d + column));
-        }
-      }
-      copy_async_commit();
-      locate(i + 1);
-    }
-
     // Eight rows of a tile: h' and x of this lane's columns, and its part of their sums of squares.
     __device__ __forceinline__ void rows(int i, int half, uint32_t (&h_new)[kCopies][4], uint4& x_new, float& hh,
                                          float& xx) {
       const int lane = threadIdx.x % 32, local = lane / 4 + 8 * half, row = tiles.row(i) + local;
       const bool valid = row < p.rows;
       const float* coefficients = team.coefficients[i % 2][local];
-      const uint4(*in)[32] = team.in[i % kStages][warp] + half * (kCopies + 1);
+      // This lane's columns of copy 0; those of a copy are kRows * kColumns behind those of the one before.
+      uint16_t* const in = &team.in[i % kStages][0][local][32 * warp + 8 * (lane % 4)];
+      const auto part = [&](int copy) { return reinterpret_cast<uint4*>(in + copy * (kRows * kColumns)); };
       if constexpr (Write) {
         float y[8], h[kCopies][8], comb[kCopies * kCopies], post[kCopies];
-        unpack8(in[kCopies][lane], y);
+        unpack8(*part(kCopies), y);
 #pragma unroll
-        for (int j = 0; j < kCopies; ++j) unpack8(in[j][lane], h[j]);
+        for (int j = 0; j < kCopies; ++j) unpack8(*part(j), h[j]);
 #pragma unroll
         for (int j = 0; j < kCopies + 1; ++j) {
           const float4 c = *reinterpret_cast<const float4*>(coefficients + kCopies * (1 + j));
@@ -198,18 +226,14 @@ struct Streams {
             }
             h_new[k][e] = pack_bf16x2(v[0], v[1]);
           }
+#pragma unroll
+        for (int k = 0; k < kCopies; ++k) *part(k) = make_uint4(h_new[k][0], h_new[k][1], h_new[k][2], h_new[k][3]);
       } else {
 #pragma unroll
         for (int j = 0; j < kCopies; ++j) {
-          const uint4 v = in[j][lane];
+          const uint4 v = *part(j);
           h_new[j][0] = v.x, h_new[j][1] = v.y, h_new[j][2] = v.z, h_new[j][3] = v.w;
         }
-      }
-      if (p.h_out != nullptr && valid) {
-        uint16_t* to = p.h_out + (int64_t{row} * (kCopies * p.d) + column);
-#pragma unroll
-        for (int k = 0; k < kCopies; ++k, to += p.d)
-          __stcs(reinterpret_cast<uint4*>(to), make_uint4(h_new[k][0], h_new[k][1], h_new[k][2], h_new[k][3]));
       }
       float x[8] = {};
       float4 pre{};
@@ -300,7 +324,7 @@ struct Streams {
       }
     }
 
-    __device__ __forceinline__ void run(int barrier, uint64_t* squares, uint64_t* products_to) {
+    __device__ __forceinline__ void run(const Carrier& carrier, int barrier, uint64_t* squares, uint64_t* products_to) {
       const uint32_t tag = team.tag;
       const int lane = threadIdx.x % 32;
       uint4 norm{};
@@ -315,18 +339,19 @@ struct Streams {
         uint4 x_new[2] = {};
         if (i < tiles.count) {
           float dots[2][kTiles][4] = {}, hh[2] = {}, xx[2] = {};
-          copy_async_wait<kStages - 1>();
+          mbarrier_wait(&team.full[i % kStages], i / kStages & 1);
           if (active) {
             uint32_t h_new[2][kCopies][4];  // as packed pairs: the tensor core's operand B
             const bool upper = tiles.row(i) + 8 < p.rows;
             rows(i, 0, h_new[0], x_new[0], hh[0], xx[0]);
             if (upper) rows(i, 1, h_new[1], x_new[1], hh[1], xx[1]);
-            fetch(i + kStages);
+            if constexpr (Write) fence_async_shared();  // the copy engine takes h' from here
             if constexpr (Mix) upper ? products<2>(h_new, dots) : products<1>(h_new, dots);
           }
           if constexpr (kExchange) leave_sums(i, dots, hh, xx);
         }
         named_barrier(barrier, kTeamThreads);
+        if (warp == kCarries && i < tiles.count) carrier.store(i);
         if constexpr (kExchange) {
           if (i < tiles.count && sends) {
             // The sums of five warps, in order; all rows of the tile, so that no word keeps an older tag than its neighbours.
@@ -348,6 +373,7 @@ struct Streams {
           x[0][0] = x_new[0];
           x[0][1] = x_new[1];
         }
+        if (warp == kCarries && i < tiles.count) carrier.fetch_after_store(i);
       }
     }
   };
@@ -444,7 +470,7 @@ struct Streams {
   }
 
   static __device__ __forceinline__ void run(const Pass& p) {
-    extern __shared__ __align__(16) uint8_t bytes[];
+    extern __shared__ __align__(128) uint8_t bytes[];
     auto& shared = *reinterpret_cast<Shared*>(bytes);
     const int teams = blockDim.x / kTeamThreads, number = threadIdx.x / kTeamThreads;
     const int warp = threadIdx.x % kTeamThreads / 32, slices = gridDim.x, all = (p.rows + kRows - 1) / kRows;
@@ -454,17 +480,26 @@ struct Streams {
     const int channel = blockIdx.y * kTeams + number;
     Compute work(p, shared, team, tiles, warp);
     const Coefficients coefficients(p, team);
+    const Carrier carrier(p, team, tiles);
     if (Mix && warp < kWarps && work.active)
       teams == 1 ? load_fn<kCopies>(p, work.column, 0, shared.fn[warp])
                  : load_fn<kCopies / kTeams>(p, work.column, number * (kCopies / kTeams), shared.fn[warp]);
     if (Mix && threadIdx.x < kMixes) shared.base[threadIdx.x] = p.base[threadIdx.x];
     if (Mix && threadIdx.x < 3) shared.scale[threadIdx.x] = p.scale[threadIdx.x];
+    if (warp == kCarries && threadIdx.x % 32 == 0) {
+      for (uint64_t& full : team.full) mbarrier_init(&full, 1);
+      mbarrier_init_fence();
+      if (p.source == nullptr && p.y_source == nullptr) {
+        prefetch_map(&p.h_boxes);
+        if constexpr (Write) prefetch_map(&p.y_boxes);
+      }
+    }
     wait_for_previous();
     let_next_start();
-    if (warp < kWarps) {
-      work.locate(0);
-      for (int i = 0; i < kStages; ++i) work.fetch(i);
-    } else if (tiles.count > 0) {
+    if (warp == kCarries) {
+      __syncwarp();
+      for (int i = 0; i < kStages; ++i) carrier.fetch(i);
+    } else if (warp == kWarps && tiles.count > 0) {
       coefficients.load(p, tiles, 0);
       if (kExchange && threadIdx.x % 32 == 0) team.tag = __ldcg(p.tags + channel);
       copy_async_wait<0>();
@@ -474,7 +509,7 @@ struct Streams {
     uint64_t* squares = p.squares + int64_t{channel} * kRing * slices * kRows;
     uint64_t* products = p.products + int64_t{channel} * kRing * slices * kRows * kSent;
     if (warp < kWarps) {
-      work.run(1 + number, squares, products);
+      work.run(carrier, 1 + number, squares, products);
     } else {
       const uint32_t tag = team.tag;
       receive_sums(p, shared, team, 1 + number, tiles, coefficients, tag, squares, products);
@@ -500,9 +535,6 @@ __global__ void __launch_bounds__(kTeams* kTeamThreads, 1) streams_kernel(const 
 
 template <bool Write, bool Collapse, bool Mix>
 void launch_streams(CudaContext& cuda, const Pass& p) {
-  static const cudaError_t prepared = cudaFuncSetAttribute(streams_kernel<Write, Collapse, Mix>,
-                                                           cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
-  HADAL_CUDA(prepared);
   const int slices = (p.d + kColumns - 1) / kColumns, tiles = (p.rows + kRows - 1) / kRows;
   const int groups = std::min(tiles, cuda.multiprocessors() / slices);
   const int teams = tiles > groups ? kTeams : 1;
@@ -540,6 +572,11 @@ void hyper_connection_streams(CudaContext& cuda, const HyperConnectionArgs& args
   if (args.out.h && (write || args.out.h.data != args.in.h.data)) p.h_out = args.out.h.bf16();
   if (args.norm != nullptr) p.x = args.x.bf16();
   if (args.collapsed) p.collapsed = args.collapsed.bf16();
+  if (p.source == nullptr && p.y_source == nullptr) {
+    p.h_boxes = slice_boxes(p.h, args.rows, kCopies, args.d, kRows, kColumns);
+    if (write) p.y_boxes = slice_boxes(p.y, args.rows, 1, args.d, kRows, kColumns);
+  }
+  if (p.h_out != nullptr) p.h_out_boxes = slice_boxes(p.h_out, args.rows, kCopies, args.d, kRows, kColumns);
   p.norm = args.norm;
   if (mix) p.fn = args.mix->fn, p.base = args.mix->base, p.scale = args.mix->scale;
   if (args.out.pre) p.pre_out = args.out.pre.f32();
