@@ -1,7 +1,7 @@
 // FP8 dense projections on one GPU at the release's shapes, random codes and scales, rows quantised by Q4. First checks:
 // sampled rows against float64 of the same operands, equal bits when run twice, and equal bits for a row among 1 to 4096.
 // Then times of kernels, beside the rate of the matrix unit alone. bf16: the five of a layer in 16-bit products, every width of
-// tiles, and that all give the same bits.      linear_bench [check|time|few|all|bf16]
+// tiles, and that all give the same bits. input: the whole operator in front of attention.      linear_bench [check|time|few|all|bf16|input]
 #include <memory>
 #include <string>
 
@@ -10,6 +10,7 @@
 #include "ops/cuda/fp8_linear.cuh"
 #include "ops/cuda/linear.h"
 #include "ops/cuda/packed_linear.h"
+#include "ops/operators.h"
 
 namespace hadal::bench {
 namespace {
@@ -322,6 +323,61 @@ bool sixteen_bits(CudaContext& context, const Shape& shape) {
   return ok;
 }
 
+// ---- the operator in front of attention, its passes between the products included
+void time_attention_input(CudaContext& context, int rows) {
+  constexpr int kD = 5120, kHeads = 64, kHead = 512, kRope = 64, kLora = 1280, kSets = 4;
+  Matrix wq_a(context, kShapes[0], 5, kSets), wkv(context, kShapes[1], 6, kSets), wq_b(context, kShapes[2], 7, kSets);
+  DeviceArray<uint16_t> x(size_t(rows) * kD), norm(kLora), qr(size_t(rows) * kLora), q(size_t(rows) * kHeads * kHead);
+  fill_bf16(x.get(), size_t(rows) * kD, 9, 1.0f);
+  fill_bf16(norm.get(), kLora, 10, 1.0f);
+  const int bytes = static_cast<int>(row_bytes(RowFormat::fp8_ue8m0_32, kHead));
+  DeviceArray<uint8_t> latent(size_t(rows) * bytes);
+  std::vector<int32_t> position(rows);
+  for (int i = 0; i < rows; ++i) position[i] = 126976 + i;
+  std::vector<float> frequency(kRope / 2);
+  for (int i = 0; i < kRope / 2; ++i) frequency[i] = std::pow(160000.0f, -static_cast<float>(i) / (kRope / 2));
+  const DeviceArray<int32_t> positions(position);
+  const DeviceArray<float> inv_freq(frequency);
+  RowSet set;
+  set.rows = rows;
+  set.position = positions.get();
+  HADAL_CUDA(cudaDeviceSynchronize());
+  const auto weight = [](const Matrix& m, int i) {
+    Weight w = m.weight;
+    w.packed = m.packed[i % m.packed.size()]->get();
+    return w;
+  };
+  const auto run = [&](int i) {
+    AttentionInputArgs a;
+    a.x = {x.get(), DType::bf16, rows, kD};
+    a.in = a.out = &set;
+    a.heads = kHeads;
+    a.head_dim = kHead;
+    a.rope = {inv_freq.get(), kRope};
+    a.wkv = weight(wkv, i);
+    a.kv_norm = norm.get();
+    a.wq_a = weight(wq_a, i);
+    a.q_norm = norm.get();
+    a.wq_b = weight(wq_b, i);
+    a.latent = {latent.get(), DType::u8, rows, bytes};
+    a.qr = {qr.get(), DType::bf16, rows, kLora};
+    a.q = {q.get(), DType::bf16, rows, int64_t{kHeads} * kHead};
+    attention_input(context, a);
+  };
+  run(0);
+  context.wait();
+  const auto graph = context.record(
+      [&] {
+        for (int i = 0; i < 4; ++i) run(i);
+      },
+      nullptr);
+  const double flops = kShapes[0].flops(rows) + kShapes[1].flops(rows) + kShapes[2].flops(rows);
+  report("attention_input", ("rows=" + std::to_string(rows)).c_str(),
+         time_replays(
+             context.stream(), 4, [&] { context.replay(*graph); }, 100, 9),
+         flops, 0, 1e3 * flops / kBurst);
+}
+
 }  // namespace
 }  // namespace hadal::bench
 
@@ -334,6 +390,10 @@ int main(int argc, char** argv) {
   if (what == "bf16") {
     for (int i = 0; i < 5; ++i) ok &= hadal::bench::sixteen_bits(context, hadal::bench::kShapes[i]);
     return ok ? 0 : 1;
+  }
+  if (what == "input") {
+    for (const int rows : {4096, 1, 32, 128}) hadal::bench::time_attention_input(context, rows);
+    return 0;
   }
   if (what != "check") hadal::bench::time_all(context, what == "few");
   return ok ? 0 : 1;
