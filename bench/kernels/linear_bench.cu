@@ -302,7 +302,7 @@ bool sixteen_bits(CudaContext& context, const Shape& shape) {
     packed_linear(p, context.multiprocessors(), stream);
   };
   std::vector<std::pair<int, bool>> ways{{0, false}, {0, true}};
-  for (const int width : packed_widths()) ways.push_back({width, false});
+  for (const int width : packed_widths()) ways.emplace_back(width, false);
   std::vector<uint16_t> want;
   bool ok = true;
   for (const auto& [width, gathered] : ways) {
