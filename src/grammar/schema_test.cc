@@ -249,7 +249,6 @@ TEST(Schema, HostileSizes) {
 
 TEST(Schema, NestingIsLimitedWithoutDeadEnds) {
   const auto any = schema("{}");
-  std::string open;
   const auto state = any->clone();
   int depth = 0;
   while (depth < 1000 && state->accept(kFirstByte + '[')) ++depth;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -48,17 +50,31 @@ TEST(FoldWeight, IsTheReferences) {
   }
 }
 
-class EveryIsa : public ::testing::TestWithParam<Isa> {};
-
-TEST_P(EveryIsa, MatchesTheReference) {
-  const testing::Device device{&cpu_operators(), [](Numerics numerics) {
-                                 return std::make_unique<CpuContext>(numerics, /*threads=*/1, GetParam());
-                               }};
-  for (const auto& op : testing::operator_cases())
-    for (const auto& result : testing::run_cases(op.make(kSeed), device))
-      EXPECT_TRUE(result.passed) << op.op << ": " << result.name << " (" << to_string(result.numerics)
-                                 << "): " << result.message;
+std::string test_name(Isa isa) {
+  std::string name(to_string(isa));
+  std::erase(name, '-');
+  return name;
 }
+
+class EveryIsaAndOperator : public ::testing::TestWithParam<std::tuple<Isa, testing::OperatorCases>> {};
+
+TEST_P(EveryIsaAndOperator, MatchesTheReference) {
+  const auto& [isa, op] = GetParam();
+  const testing::Device device{&cpu_operators(), [isa = isa](Numerics numerics) {
+                                 return std::make_unique<CpuContext>(numerics, /*threads=*/1, isa);
+                               }};
+  for (const auto& result : testing::run_cases(op.make(kSeed), device))
+    EXPECT_TRUE(result.passed) << result.name << " (" << to_string(result.numerics) << "): " << result.message;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, EveryIsaAndOperator,
+                         ::testing::Combine(::testing::ValuesIn(supported_isas()),
+                                            ::testing::ValuesIn(testing::operator_cases())),
+                         [](const auto& test) {
+                           return test_name(std::get<0>(test.param)) + "_" + std::get<1>(test.param).op;
+                         });
+
+class EveryIsa : public ::testing::TestWithParam<Isa> {};
 
 // Weights of every format times rows that go together in ones, threes and all at once, on one and on four threads.
 TEST_P(EveryIsa, RowsDoNotDependOnTheirBatch) {
@@ -164,11 +180,8 @@ TEST_P(EveryIsa, ExpertsDoNotDependOnTheirBatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, EveryIsa, ::testing::ValuesIn(supported_isas()), [](const auto& test) {
-  std::string name(to_string(test.param));
-  std::erase(name, '-');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Cpu, EveryIsa, ::testing::ValuesIn(supported_isas()),
+                         [](const auto& test) { return test_name(test.param); });
 
 TEST(TopK, LowerIndexFirstAmongEquals) {
   constexpr float kMinus = -std::numeric_limits<float>::infinity();
