@@ -284,7 +284,10 @@ TEST(Schema, AmbiguityDoesNotExplode) {
       {"properties": {"a": {"$ref": "#"}, "c": {"const": 2}}},
       {"properties": {"a": {"$ref": "#"}, "d": {"const": 3}}}, {"type": "null"}]})");
   std::string text = "null";
-  for (int i = 0; i < 60; ++i) text = R"({"a":)" + text + (i % 3 == 0 ? R"(,"b":1})" : i % 3 == 1 ? R"(,"c":2})" : "}");
+  for (int i = 0; i < 60; ++i) {
+    text.insert(0, R"({"a":)");
+    text += i % 3 == 0 ? R"(,"b":1})" : i % 3 == 1 ? R"(,"c":2})" : "}";
+  }
   EXPECT_TRUE(takes(*constraint, text));
   EXPECT_FALSE(takes(*constraint, R"({"a":{"b":2}})"));
 }

@@ -12,8 +12,6 @@
 namespace hadal::reference {
 namespace {
 
-using testing::Backend;
-using testing::HostContext;
 using testing::HostWeight;
 
 TEST(ReferenceMath, Fp8WeightsHaveOneScalePerBlockOf32By32) {

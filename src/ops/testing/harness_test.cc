@@ -98,12 +98,14 @@ TEST(Harness, SeesWritesBehindAnOutput) {
 
 // Constants that logits of converged models do not see (spec 8.2).
 TEST(Harness, SeesConstants) {
+  // NOLINTBEGIN(bugprone-macro-parentheses): `change` is a statement
 #define HADAL_EXPECT(op, Args, change)                                                                       \
   EXPECT_GT(failures(                                                                                        \
                 op##_cases, [](Operators& o) { o.op = with<Args, reference::op, [](Args& a) { change; }>; }, \
                 Numerics::bf16),                                                                             \
             0)                                                                                               \
       << #op << ": " << #change
+  // NOLINTEND(bugprone-macro-parentheses)
   HADAL_EXPECT(hyper_connection, HyperConnectionArgs, a.sinkhorn_iters = 19);
   HADAL_EXPECT(hyper_connection, HyperConnectionArgs, a.sinkhorn_iters = 21);
   HADAL_EXPECT(hyper_connection, HyperConnectionArgs, a.hc_eps = 0);
