@@ -4,3 +4,5 @@
 
 template <typename T>
 __device__ T __ldcs(const T* address);
+template <typename T>
+__device__ void __stcs(T* address, T value);

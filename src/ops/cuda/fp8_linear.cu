@@ -39,14 +39,14 @@ size_t packed_fp8_bytes(const Weight& w) {
   return code_bytes(w) + (code_bytes(w) / (32 * 128) + 16) * sizeof(float);
 }
 
-void pack_fp8(CudaContext& context, const Weight& w, void* to) {
-  auto* packed = static_cast<uint8_t*>(to);
-  pack_kernel<<<static_cast<unsigned>((code_bytes(w) / 16 + 255) / 256), 256, 0, context.stream()>>>(
-      static_cast<const uint8_t*>(w.data), w.n, w.k, packed);
+void pack_fp8(CudaContext& context, const Weight& weight, void* packed) {
+  auto* bytes = static_cast<uint8_t*>(packed);
+  pack_kernel<<<static_cast<unsigned>((code_bytes(weight) / 16 + 255) / 256), 256, 0, context.stream()>>>(
+      static_cast<const uint8_t*>(weight.data), weight.n, weight.k, bytes);
   HADAL_CUDA_LAUNCHED("pack_fp8");
-  const int scales = w.n / 32 * (w.k / 128);
-  scales_kernel<<<(scales + 255) / 256, 256, 0, context.stream()>>>(w.scale, w.n, w.k,
-                                                                    reinterpret_cast<float*>(packed + code_bytes(w)));
+  const int scales = weight.n / 32 * (weight.k / 128);
+  scales_kernel<<<(scales + 255) / 256, 256, 0, context.stream()>>>(
+      weight.scale, weight.n, weight.k, reinterpret_cast<float*>(bytes + code_bytes(weight)));
   HADAL_CUDA_LAUNCHED("pack_fp8 scales");
   context.wait();  // weights are constants to the kernels behind, which read them before they wait for anything
 }

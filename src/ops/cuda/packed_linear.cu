@@ -56,13 +56,13 @@ size_t packed_bytes(const Weight& w) {
   return static_cast<size_t>(tile_bytes(w)) + static_cast<size_t>(w.n) * sizeof(float);
 }
 
-void pack_linear(CudaContext& context, const Weight& w, void* to) {
-  auto* packed = static_cast<uint8_t*>(to);
-  auto* row_scale = reinterpret_cast<float*>(packed + tile_bytes(w));
-  row_scale_kernel<<<w.n / 32, 32, 0, context.stream()>>>(w.scale, w.n, w.k / 32, row_scale);
+void pack_linear(CudaContext& context, const Weight& weight, void* packed) {
+  auto* bytes = static_cast<uint8_t*>(packed);
+  auto* row_scale = reinterpret_cast<float*>(bytes + tile_bytes(weight));
+  row_scale_kernel<<<weight.n / 32, 32, 0, context.stream()>>>(weight.scale, weight.n, weight.k / 32, row_scale);
   HADAL_CUDA_LAUNCHED("row scales");
-  pack_kernel<<<w.n / 64 * (w.k / 64), 128, 0, context.stream()>>>(static_cast<const uint8_t*>(w.data), w.scale, w.k,
-                                                                   row_scale, packed);
+  pack_kernel<<<weight.n / 64 * (weight.k / 64), 128, 0, context.stream()>>>(static_cast<const uint8_t*>(weight.data),
+                                                                             weight.scale, weight.k, row_scale, bytes);
   HADAL_CUDA_LAUNCHED("pack");
   context.wait();  // weights are constants to the kernels behind, which read them before they wait for anything
 }
