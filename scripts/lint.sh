@@ -69,6 +69,7 @@ if ((tidy)); then
       local flags=(-p build/debug)
       [[ $1 == *.cu ]] && flags=(-- -xcuda --cuda-host-only --cuda-path="$cuda" --cuda-gpu-arch=sm_90a -Wno-unknown-cuda-version
         -isystem scripts/clang-cuda -isystem "$cuda/include/cccl" -std=c++20 -Isrc -Iinclude -Ibench/kernels -DHADAL_HAVE_CUDA=1 -DFMT_HEADER_ONLY)
+      [[ $1 == */cpu/kernels_*.cc ]] && flags+=(--extra-arg=-march=sapphirerapids)  # clang ignores "#pragma GCC target"
       "$tidy_bin" --quiet "$1" "${flags[@]}" 2>/dev/null || echo "$ROOT/$1:1:1: error: clang-tidy ended with status $?"
       say "$1" >&2
     }

@@ -3,6 +3,8 @@
 #pragma once
 
 template <typename T>
+__device__ T __ldcg(const T* address);
+template <typename T>
 __device__ T __ldcs(const T* address);
 template <typename T>
 __device__ void __stcs(T* address, T value);

@@ -175,7 +175,7 @@ class Subsets {
       std::map<StateId, std::vector<CharacterSet::Range>> edges;
       for (std::size_t c = 0; c < targets.size(); ++c) {
         if (targets[c].empty()) continue;
-        auto& ranges = edges[state_of(std::move(targets[c]))];
+        auto& ranges = edges[state_of(targets[c])];
         ranges.insert(ranges.end(), classes_.ranges(c).begin(), classes_.ranges(c).end());
         work(ranges.size());
       }

@@ -390,7 +390,7 @@ TEST(OutputParser, StartFollowsThePrompt) {
   ChatMessage user;
   user.content = "<think>";
   PromptOptions options;
-  const auto start = [&](std::vector<ChatMessage> messages) {
+  const auto start = [&](const std::vector<ChatMessage>& messages) {
     return OutputParser::start_of(encode_prompt_v41(messages, options));
   };
   EXPECT_TRUE(start({user}).reasoning);

@@ -92,7 +92,7 @@ TEST(PromptV41, EqualsTheOfficialConverter) {
   }
 }
 
-std::string render(const std::vector<ChatMessage>& messages, PromptOptions options = {}) {
+std::string render(const std::vector<ChatMessage>& messages, const PromptOptions& options = {}) {
   return encode_prompt_v41(messages, options).to_string();
 }
 
