@@ -33,6 +33,7 @@ class Counter {
     if (logits > 0)
       add(OperatorId::head,
           {2 * logits * vocab * d_, weight_bytes(WeightFormat::bf16, vocab * d_) + logits * (d_ * a_ + 4 * vocab)});
+    condition_drafts();
     return std::move(calls_);
   }
 
@@ -59,6 +60,17 @@ class Counter {
     const double experts = c_.n_routed_experts;
     add(OperatorId::router, {2 * out * d_ * experts, weight_bytes(WeightFormat::bf16, experts * d_) + out * d_ * a_});
     expert_rows(out);
+  }
+
+  // The draft module's own latents of all rows that stay, made in every step.
+  void condition_drafts() {
+    const double rows = plan_.draft().rows, taps = static_cast<double>(c_.dspark_target_layer_ids.size());
+    if (rows == 0 || c_.draft_stages() == 0) return;
+    for (double tap = 0; tap < taps; ++tap) add(OperatorId::tap, {0, rows * d_ * a_ * (c_.hc_mult + 1.0)});
+    add(OperatorId::draft_context,
+        quantised(2 * rows * taps * d_ * d_,
+                  weight_bytes(WeightFormat::fp8_block32, taps * d_ * d_) + rows * d_ * a_ * (taps + 1)));
+    for (int s = 0; s < c_.draft_stages(); ++s) attention_input(rows, 0);
   }
 
   // Copies are read and written, the sub-layer's output is read, the next input written.
