@@ -249,8 +249,8 @@ __device__ __forceinline__ void consume(S& s, const AttentionProblem& p, int beg
       const float even = Group == 0 ? total[i] : other_total[i], odd = Group == 0 ? other_total[i] : total[i];
       denominator[i] = fmaf(even, factor[1][i], odd) + exp2f(p.args.sink[head + 8 * i] * kLog2e - top[i]);
     }
-    store_output<256>(sum, denominator, p, q, head, 256 * Group, Group == 1 ? p.args.rope.dim : 0,
-                      s.rotation[n % 4], s.probability[Group]);
+    store_output<256>(sum, denominator, p, q, head, 256 * Group, Group == 1 ? p.args.rope.dim : 0, s.rotation[n % 4],
+                      s.probability[Group]);
   }
 }
 

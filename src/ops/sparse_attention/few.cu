@@ -403,8 +403,7 @@ __device__ __forceinline__ void attend(Shared<S>& s, const AttentionProblem& p, 
   }
   wgmma_wait<0>();
 
-  store_output<kColumns>(sum, denominator, p, query, head, kColumns * rank, p.args.rope.dim, s.rotation,
-                         s.query);
+  store_output<kColumns>(sum, denominator, p, query, head, kColumns * rank, p.args.rope.dim, s.rotation, s.query);
 }
 
 template <int Blocks, int Pairs>

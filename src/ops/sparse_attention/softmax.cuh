@@ -177,8 +177,8 @@ __device__ __forceinline__ void store_output(const float* sum, const float (&den
       return;
     }
   }
-  uint16_t* const values = static_cast<uint16_t*>(p.args.o.data) +
-                           (static_cast<int64_t>(query) * kHeads + warp_head) * kHeadDim + first;
+  uint16_t* const values =
+      static_cast<uint16_t*>(p.args.o.data) + (static_cast<int64_t>(query) * kHeads + warp_head) * kHeadDim + first;
 #pragma unroll
   for (int c = 0; c < Columns / 64; ++c) {
     uint32_t part[8][2];
