@@ -558,16 +558,12 @@ void hyper_connection_streams(CudaContext& cuda, const HyperConnectionArgs& args
   const bool write = static_cast<bool>(args.y), mix = args.mix != nullptr;
   const bool collapse = args.norm != nullptr || static_cast<bool>(args.collapsed);
   Pass p{};
-  p.rows = args.rows;
-  p.d = args.d;
-  p.sinkhorn_iters = args.sinkhorn_iters;
-  p.hc_eps = args.hc_eps;
-  p.norm_eps = args.norm_eps;
+  p.rows = args.rows, p.d = args.d, p.sinkhorn_iters = args.sinkhorn_iters;
+  p.hc_eps = args.hc_eps, p.norm_eps = args.norm_eps;
   p.h = args.in.h.bf16();
   if (args.in.pre) p.pre = args.in.pre.f32();
   if (write) p.post = args.in.post.f32(), p.comb = args.in.comb.f32(), p.y = args.y.bf16();
-  p.source = args.source;
-  p.y_source = args.y_source;
+  p.source = args.source, p.y_source = args.y_source;
   // Rows that stay as they are and where they are need no second writing.
   if (args.out.h && (write || args.out.h.data != args.in.h.data)) p.h_out = args.out.h.bf16();
   if (args.norm != nullptr) p.x = args.x.bf16();
@@ -593,15 +589,12 @@ void hyper_connection_streams(CudaContext& cuda, const HyperConnectionArgs& args
     p.tags = reinterpret_cast<uint32_t*>(memory + words * (1 + kSent));
   }
 
-  const auto run = [&](auto w, auto c, auto m) { launch_streams<w.value, c.value, m.value>(cuda, p); };
-  using Yes = std::true_type;
-  using No = std::false_type;
-  if (write)
-    mix ? (collapse ? run(Yes{}, Yes{}, Yes{}) : run(Yes{}, No{}, Yes{}))
-        : (collapse ? run(Yes{}, Yes{}, No{}) : run(Yes{}, No{}, No{}));
-  else
-    mix ? (collapse ? run(No{}, Yes{}, Yes{}) : run(No{}, No{}, Yes{}))
-        : (collapse ? run(No{}, Yes{}, No{}) : run(No{}, No{}, No{}));
+  const auto choose = [](bool on, const auto& then) { on ? then(std::true_type{}) : then(std::false_type{}); };
+  choose(write, [&](auto w) {
+    choose(collapse, [&](auto c) {
+      choose(mix, [&](auto m) { launch_streams<decltype(w)::value, decltype(c)::value, decltype(m)::value>(cuda, p); });
+    });
+  });
 }
 
 }  // namespace hadal::cuda
