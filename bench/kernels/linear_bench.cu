@@ -335,7 +335,7 @@ void time_attention_input(CudaContext& context, int rows) {
   std::vector<int32_t> position(rows);
   for (int i = 0; i < rows; ++i) position[i] = 126976 + i;
   std::vector<float> frequency(kRope / 2);
-  for (int i = 0; i < kRope / 2; ++i) frequency[i] = std::pow(160000.0f, -static_cast<float>(i) / (kRope / 2));
+  for (int i = 0; i < kRope / 2; ++i) frequency[i] = std::pow(160000.0f, -2.0f * static_cast<float>(i) / kRope);
   const DeviceArray<int32_t> positions(position);
   const DeviceArray<float> inv_freq(frequency);
   RowSet set;

@@ -40,6 +40,7 @@ HADAL_EVERYWHERE inline double gumbel_bound(int leading_ones) { return 0.6931471
 HADAL_EVERYWHERE inline double weight(float logit, float largest, double temperature) {
   return exp((static_cast<double>(logit) - static_cast<double>(largest)) / temperature);
 }
+// NOLINTNEXTLINE(bugprone-incorrect-roundings): weights are at most 1, and a half too much once is no matter
 HADAL_EVERYWHERE inline uint64_t weight_units(double weight) { return static_cast<uint64_t>(weight * 0x1p44 + 0.5); }
 // What the weights of the kept tokens must reach, of so many.
 HADAL_EVERYWHERE inline uint64_t nucleus_units(uint64_t total, double top_p) {

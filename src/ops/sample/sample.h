@@ -31,7 +31,7 @@ struct SampleArgs {
 };
 
 // The same for one row in host memory.
-int32_t sample_row(std::span<const float> logits, const SampleRow& row);
+int32_t sample_row(std::span<const float> logits, const SampleRow& o);
 
 // Gumbel noise of one token, from a counter-based generator.
 double gumbel_noise(uint64_t seed, int64_t position, int32_t token);

@@ -103,7 +103,8 @@ struct Part {
 __device__ __align__(16) const uint8_t kZeroEntry[kHeadDim / 2 + kHeadDim / 16] = {};
 
 __device__ __forceinline__ Part load(uint64_t row, int slab) {
-  const auto* at = reinterpret_cast<const uint8_t*>(row & ~kIsEntry);
+  const auto* at =
+      reinterpret_cast<const uint8_t*>(row & ~kIsEntry);  // NOLINT(performance-no-int-to-ptr): a bit beside it
   const bool entry = (row & kIsEntry) != 0;
   const auto* codes = reinterpret_cast<const uint4*>(at + (entry ? 32 : 64) * slab);
   Part p;
@@ -121,6 +122,7 @@ __device__ __forceinline__ Part load(uint64_t row, int slab) {
 }
 
 __device__ __forceinline__ void prefetch(uint64_t row, int slab) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a bit beside the address
   const auto* at = reinterpret_cast<const uint8_t*>(row & ~kIsEntry) + ((row & kIsEntry) != 0 ? 32 : 64) * slab;
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
