@@ -6,18 +6,6 @@
 #include "base/error.h"
 
 namespace hadal {
-namespace {
-
-struct Scored {
-  float logit;
-  int32_t token;
-};
-
-bool more_likely(const Scored& a, const Scored& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-}
-
-}  // namespace
 
 void validate(const SamplingOptions& o) {
   const auto check = [](bool ok, const char* name, double value, const char* range) {
@@ -45,8 +33,10 @@ int32_t arg_max(std::span<const float> logits) {
 }
 
 SampleRow sample_row(const SamplingOptions& o, int64_t position) {
+  // At such a temperature no noise reaches from one float to the next, and quotients come near the end of a double.
+  constexpr double kCold = 1e-100;
   return {.top_k = o.top_k,
-          .temperature = o.temperature,
+          .temperature = o.temperature < kCold ? 0 : o.temperature,
           .top_p = o.top_p,
           .min_p = o.min_p,
           .seed = o.seed,
@@ -54,7 +44,7 @@ SampleRow sample_row(const SamplingOptions& o, int64_t position) {
 }
 
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, int64_t position) {
-  const int32_t token = sample_row(logits, sample_row(options, position));
+  const int32_t token = sample_on_host(logits, sample_row(options, position));
   return token >= 0 ? token : arg_max(logits);  // which says what is wrong
 }
 

@@ -41,6 +41,15 @@ TEST(Sampler, IsTheArgMaxOfTheFormula) {
   }
 }
 
+TEST(Sampler, TheSmallestTemperaturesTakeTheMostLikelyToken) {
+  const std::vector<float> logits = {1, 30, 29.999998F, 500, 499.99997F, -3};
+  SamplingOptions o;
+  for (const double temperature : {5e-324, 1e-310, 1e-101, 1e-99, 1e-9}) {
+    o.temperature = temperature;
+    for (o.seed = 0; o.seed < 50; ++o.seed) EXPECT_EQ(sample(logits, o, 3), 3) << temperature;
+  }
+}
+
 // Frequencies follow the softmax: each count is within five standard deviations of its expectation.
 TEST(Sampler, FrequenciesFollowTheDistribution) {
   const std::vector<float> logits = {0, 1, 2, -1, 0.5F, -INFINITY};

@@ -6,8 +6,8 @@
 
 namespace hadal::cuda {
 
-// a c - b s for bf16 a and b, as if the products were exact and their difference rounded once: what the products and the
-// difference lose is kept. (In double this takes conversions at a sixteenth of the rate.)
+// a c - b s for bf16 a and b, the products exact and their difference rounded once, in all but some 2^-36 of values: what the
+// products and the difference lose is kept. (In double this takes conversions at a sixteenth of the rate.)
 __device__ __forceinline__ float difference_of_products(float a, float c, float b, float s) {
   const float p = a * c, q = b * s, d = p - q, back = p - d;
   const float lost = (p - (d + back)) + (back - q);

@@ -9,15 +9,6 @@
 namespace hadal {
 namespace {
 
-struct Scored {
-  float logit;
-  int32_t token;
-};
-
-bool more_likely(const Scored& a, const Scored& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-}
-
 // The most likely token; -1 when a logit is not a number.
 int32_t most_likely_of(std::span<const float> logits) {
   size_t best = 0;
@@ -63,7 +54,7 @@ double gumbel_noise(uint64_t seed, int64_t position, int32_t token) {
   return sampling::gumbel(sampling::noise_bits(sampling::noise_of_position(seed, position), token));
 }
 
-int32_t sample_row(std::span<const float> logits, const SampleRow& o) {
+int32_t sample_on_host(std::span<const float> logits, const SampleRow& o) {
   const int32_t most_likely = most_likely_of(logits);
   if (most_likely < 0 || o.temperature == 0) return most_likely;
   const float largest = logits[static_cast<size_t>(most_likely)];
@@ -100,7 +91,7 @@ void sample(Context& any, const SampleArgs& args) {
   check_tensor(args.logits, DType::f32, args.logits.rows, args.logits.cols, "logits");
   cpu_context(any).pool().parallel_for(args.rows, [&](int r) {
     const SampleRow& row = args.row[r];
-    *args.token.i32(r) = sample_row({args.logits.f32(row.logits_row), static_cast<size_t>(args.logits.cols)}, row);
+    *args.token.i32(r) = sample_on_host({args.logits.f32(row.logits_row), static_cast<size_t>(args.logits.cols)}, row);
   });
 }
 

@@ -31,7 +31,16 @@ struct SampleArgs {
 };
 
 // The same for one row in host memory.
-int32_t sample_row(std::span<const float> logits, const SampleRow& o);
+int32_t sample_on_host(std::span<const float> logits, const SampleRow& o);
+
+// The order of tokens, for hosts.
+struct Scored {
+  float logit;
+  int32_t token;
+};
+inline bool more_likely(const Scored& a, const Scored& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
 
 // Gumbel noise of one token, from a counter-based generator.
 double gumbel_noise(uint64_t seed, int64_t position, int32_t token);
