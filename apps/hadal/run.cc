@@ -97,6 +97,7 @@ class Writer {
       emit(stops_.finish());
     }
     if (!options_.json) std::fputc('\n', stdout);
+    std::fflush(stdout);  // before what standard error says
   }
 
   const std::string& text() const { return text_; }
