@@ -1,4 +1,9 @@
 // The engine: every request's tokens and log-probabilities are the same alone and in any company, with and without drafts.
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "base/error.h"
@@ -54,6 +59,38 @@ TEST(Engine, SameTokensInAnyCompany) {
         expect_all_given_back(engine);
         if (speculate > 0) { EXPECT_GT(stats.drafted[0], 0); }
       }
+}
+
+// A checkpoint whose head makes the logit of token 7 a NaN: the choice on the device only says that there is one, and the
+// error names it all the same.
+TEST(Engine, NamesTheLogitThatIsNotANumber) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / fmt::format("hadal-nan-{}", ::getpid());
+  std::filesystem::copy(golden_directory("v41-c"), folder, std::filesystem::copy_options::recursive);
+  {
+    std::fstream shard(folder / "model-00002-of-00005.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    uint64_t size = 0;
+    shard.read(reinterpret_cast<char*>(&size), sizeof size);
+    std::string header(size, ' ');
+    shard.read(header.data(), static_cast<std::streamsize>(size));
+    const size_t offsets = header.find("data_offsets", header.find("\"head.weight\""));
+    const uint64_t begin = std::stoull(header.substr(header.find('[', offsets) + 1));
+    std::array<uint16_t, 64> row;
+    row.fill(0x7fc0);
+    shard.seekp(static_cast<std::streamoff>(sizeof size + size + begin + 7 * sizeof row));
+    shard.write(reinterpret_cast<const char*>(row.data()), sizeof row);
+  }
+  EngineOptions o = options_for("v41-c");
+  o.model = folder;
+  Engine engine(o);
+  std::vector<Request> requests = some_requests("v41-c", 3);
+  for (Request& r : requests) r.sampling = {};
+  requests[1].sampling.presence_penalty = 1;  // chosen on the host
+  for (const Answer& answer : run_all(engine, requests)) {
+    EXPECT_EQ(answer.reason, FinishReason::error);
+    EXPECT_EQ(answer.error, "the logit of token 7 is not a number");
+  }
+  expect_all_given_back(engine);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Engine, CancellationAtAnyMomentGivesEverythingBack) {
