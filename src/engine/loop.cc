@@ -223,7 +223,7 @@ void Engine::Loop::run() {
   while (take_arrivals()) {
     const Clock::time_point start = Clock::now();
     end_unwanted();
-    admit();
+    admit(true);
     if (scheduler_.running().empty()) {
       wait_for_disk();
       continue;
@@ -248,18 +248,28 @@ void Engine::Loop::run() {
     while (!list->empty()) finish(list->front(), FinishReason::cancelled);
 }
 
+void Engine::Loop::enqueue_arrivals() {
+  for (auto& r : arrivals_) scheduler_.add(std::move(r));
+  arrivals_.clear();
+  publish_counts();
+}
+
+void Engine::Loop::plan_ahead() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_ || clear_cache_) return;
+    enqueue_arrivals();
+  }
+  admit(false);
+}
+
 bool Engine::Loop::take_arrivals() {
   std::unique_lock lock(mutex_);
-  publish_counts();
   const auto something = [this] { return stopping_ || clear_cache_ || !arrivals_.empty(); };
-  const auto take = [this] {
-    for (auto& r : arrivals_) scheduler_.add(std::move(r));
-    arrivals_.clear();
-  };
-  take();
+  enqueue_arrivals();
   if (scheduler_.running().empty()) {
     if (scheduler_.waiting().empty()) wake_.wait(lock, something);
-    take();
+    enqueue_arrivals();
     // An idle engine waits a moment for company, unless somebody is in a hurry.
     const auto hurry = [this] {
       return std::any_of(scheduler_.waiting().begin(), scheduler_.waiting().end(),
@@ -270,21 +280,17 @@ bool Engine::Loop::take_arrivals() {
                        std::chrono::duration_cast<Clock::duration>(
                            std::chrono::duration<double, std::milli>(options_.batch_window_ms));
       if (Clock::now() >= end || wake_.wait_until(lock, end) == std::cv_status::timeout) break;
-      take();
+      enqueue_arrivals();
     }
-    take();
+    enqueue_arrivals();
   }
   if (std::exchange(clear_cache_, false)) {
     cache_.clear();
     publish_counts();
     wake_.notify_all();
   }
-  publish_counts();
-  if (stopping_) {
-    take();
-    return false;
-  }
-  return true;
+  enqueue_arrivals();
+  return !stopping_;
 }
 
 void Engine::Loop::end_unwanted() {
@@ -300,11 +306,11 @@ void Engine::Loop::end_unwanted() {
     }
 }
 
-void Engine::Loop::admit() {
+void Engine::Loop::admit(bool may_preempt) {
   while (ActiveRequest* const r = scheduler_.next()) {
     if (!looked_up(*r)) return;
     while (!scheduler_.fits(*r)) {
-      ActiveRequest* const victim = scheduler_.victim(*r);
+      ActiveRequest* const victim = may_preempt ? scheduler_.victim(*r) : nullptr;
       if (victim == nullptr) return;
       preempt(*victim);
     }

@@ -1,4 +1,5 @@
-// The engine's thread and what it owns. One turn: take what arrived, end what is unwanted, admit, run one step.
+// The engine's thread and what it owns. One turn: take what arrived, end what is unwanted, admit, run one step; and while a
+// device works on that step, take and admit what arrives meanwhile.
 #pragma once
 
 #include <condition_variable>
@@ -36,9 +37,13 @@ class Engine::Loop {
   static EngineOptions checked(const EngineOptions& options);
   void check(const Request& request) const;
   void run();
-  bool take_arrivals();  // false when the engine stops
+  bool take_arrivals();     // false when the engine stops
+  void enqueue_arrivals();  // with mutex_ held
   void end_unwanted();
-  void admit();
+  void admit(bool may_preempt);
+  // What of the next step depends on nothing that this one computes: arrivals are looked up in the prefix cache and admitted.
+  // While a device works on this step its requests must stay as they are, so none of them makes room.
+  void plan_ahead();
   // False while the disk reads what the request can go on from.
   bool looked_up(ActiveRequest& r);
   void start(ActiveRequest& r);

@@ -26,8 +26,12 @@ void Engine::Loop::step() {
   const Clock::time_point model_start = Clock::now();
   StepPlan plan(*context_, model_.step_shape(), segments);
   const deepseek_v41::Step result = model_.forward(plan);
+  const Clock::time_point ahead_start = Clock::now();
+  plan_ahead();
+  const Clock::time_point ahead_end = Clock::now();
   context_->wait();
-  model_seconds_ = seconds(Clock::now() - model_start);
+  // Without what is planned ahead, which costs time where no device works meanwhile.
+  model_seconds_ = seconds(Clock::now() - ahead_end + (ahead_start - model_start));
 
   const Clock::time_point sample_start = Clock::now();
   std::vector<int64_t> wanted;  // rows of logits of each segment
