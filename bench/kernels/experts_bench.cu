@@ -161,6 +161,8 @@ struct Step {
         block(row_plan_bytes(rows, topk, layer.experts, layer.experts, layer.fp8)),
         plan(row_plan(block.get(), rows, topk, layer.experts, layer.experts, layer.fp8)),
         x8(layer.fp8 ? plan : RowPlan{}, kD, true),
+        shared_codes(layer.fp8 ? static_cast<size_t>(padded()) * kD : 1),
+        shared_scale(layer.fp8 ? static_cast<size_t>(padded()) * kD / 128 : 1),
         activated(plan, kWidth, false),
         activated8(layer.fp8 ? plan : RowPlan{}, kWidth, true),
         out(static_cast<size_t>(plan.row_capacity) * kD) {
@@ -187,9 +189,11 @@ struct Step {
     args.limit = kLimit;
     args.fp8 = layer.fp8;
   }
-  void group(cudaStream_t s) {
+  int padded() const { return (rows + 7) / 8 * 8; }
+  void group(cudaStream_t s, bool shared = false) {
     RowsToRound to_round;
-    if (args.fp8) to_round = {x.get(), kD, x8.data.get(), x8.scale.get()};
+    if (args.fp8) to_round = {x.get(), kD, x8.data.get(), x8.scale.get(), {}};
+    if (args.fp8 && shared) to_round.shared = {shared_codes.get(), shared_scale.get(), rows, padded(), kD};
     plan_rows(plan, ids.get(), weights.get(), rows, topk, slots.get(), kExperts, to_round, s);
   }
   void feed_forward(cudaStream_t s) const { grouped_feed_forward(args, 132, s); }
@@ -205,7 +209,10 @@ struct Step {
   DeviceArray<uint16_t> y;
   DeviceArray<uint8_t> block;
   RowPlan plan;
-  Rows x8, activated, activated8;
+  Rows x8;
+  DeviceArray<uint8_t> shared_codes;  // Q4 of x
+  DeviceArray<float> shared_scale;
+  Rows activated, activated8;
   DeviceArray<uint16_t> out;
   GroupedArgs args;
 };
@@ -213,14 +220,42 @@ struct Step {
 double silu(double x) { return x / (1 + std::exp(-x)); }
 double round_bf16_host(double x) { return bf16_value(__bfloat16_as_ushort(__float2bfloat16(static_cast<float>(x)))); }
 
-// Q5 (docs/numerics.md), written plainly.
-std::vector<double> round_fp8(std::vector<double> x) {
-  double largest = 0;
-  for (const double v : x) largest = std::max(largest, std::fabs(v));
-  const uint8_t scale = cuda::q1_scale(static_cast<float>(largest));
-  for (double& v : x)
-    v = static_cast<double>(cuda::from_e4m3(cuda::q1_code(static_cast<float>(v), scale))) * cuda::from_ue8m0(scale);
+// Q5, and Q4 with group = 128 (docs/numerics.md), written plainly.
+std::vector<double> round_fp8(std::vector<double> x, size_t group = kD) {
+  for (size_t first = 0; first < x.size(); first += group) {
+    const size_t end = std::min(first + group, x.size());
+    double largest = 0;
+    for (size_t i = first; i < end; ++i) largest = std::max(largest, std::fabs(x[i]));
+    const uint8_t scale = cuda::q1_scale(static_cast<float>(largest));
+    for (size_t i = first; i < end; ++i)
+      x[i] = static_cast<double>(cuda::from_e4m3(cuda::q1_code(static_cast<float>(x[i]), scale))) *
+             cuda::from_ue8m0(scale);
+  }
   return x;
+}
+
+// Every row of x as the pass over it leaves it for the shared expert (fp8_rows.h).
+void check_shared_rows(Step& step) {
+  step.shared_codes.poison(), step.shared_scale.poison();
+  step.group(nullptr, true);
+  HADAL_CUDA(cudaDeviceSynchronize());
+  const auto codes = step.shared_codes.host();
+  const auto scales = step.shared_scale.host();
+  const auto bits = step.x.host();
+  size_t different = 0;
+  for (int row = 0; row < step.rows; ++row) {
+    std::vector<double> x(kD);
+    for (int c = 0; c < kD; ++c) x[c] = bf16_value(bits[static_cast<size_t>(row) * kD + c]);
+    x = round_fp8(x, 128);
+    for (int c = 0; c < kD; ++c) {
+      const size_t at = static_cast<size_t>(c / 128) * step.padded() + row;
+      const int byte = c % 128;
+      different +=
+          !(x[c] == static_cast<double>(cuda::from_e4m3(codes[at * 128 + (byte / 16 ^ row % 8) * 16 + byte % 16])) *
+                        scales[at]);
+    }
+  }
+  std::printf("check shared rows of %d: %zu rounded values differ\n", step.rows, different);
 }
 
 // Sampled rows against float64. The second product is checked from the kernel's own activations, so that each error
@@ -330,7 +365,12 @@ void time_prefill_parts(const Layer& layer, const std::vector<int32_t>& ids) {
   const Time plan = time_graph(
       8, [&](cudaStream_t s, int) { step.group(s); }, 20);
   report("plan", layer.fp8 ? "with rounding of rows" : "", plan, 0, 0, 0);
-  if (layer.fp8) return;
+  if (layer.fp8) {
+    const Time both = time_graph(
+        8, [&](cudaStream_t s, int) { step.group(s, true); }, 20);
+    report("plan", "with rounding for the shared expert too", both, 0, 0, 0);
+    return;
+  }
   const Time sum = time_graph(
       4, [&](cudaStream_t s, int) { step.combine(s); }, 50);
   const double bytes = 2.0 * (ids.size() + step.rows) * kD;
@@ -365,6 +405,11 @@ void run(const std::string& what, bool fp8) {
     Step step(layer, 4096, kTopK, uniform, 3);
     check_rows(fp8 ? "fp8" : "bf16", layer, step);
     check_batch(layer, step, uniform, 3);
+    if (fp8) {
+      check_shared_rows(step);
+      Step few(layer, 131, kTopK, {uniform.begin(), uniform.begin() + 131 * kTopK}, 7);
+      check_shared_rows(few);
+    }
   }
   if (what != "check" && what != "decode") {
     time_prefill(layer, "R=24576 256 each", route(4096, Routing::even, 1));

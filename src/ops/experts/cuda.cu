@@ -47,7 +47,9 @@ const uint16_t* rounded_rows(CudaContext& context, Scratch& scratch, const Exper
   return rounded;
 }
 
-Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, int d, int width) {
+// Rows grouped by expert and, for FP8 products, rounded; by the same pass those of the shared expert, unless it has none.
+GroupedArgs group_rows(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, int d, int width,
+                       const Fp8Rows& shared_rows) {
   const ExpertStore& store = *args.experts;
   std::vector<int32_t> slot_of(store.count(), -1);
   std::vector<PackedPointers> packed;
@@ -67,7 +69,8 @@ Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& ar
   const size_t capacity = grouped.plan.row_capacity;
   RowsToRound to_round;
   if (grouped.fp8) {
-    to_round = {args.x.bf16(), d, scratch.get<uint8_t>(fp8_codes(grouped.plan, d)), scratch.get<float>(capacity)};
+    to_round = {args.x.bf16(), d, scratch.get<uint8_t>(fp8_codes(grouped.plan, d)), scratch.get<float>(capacity),
+                shared_rows};
     grouped.x = to_round.codes;
     grouped.x_scale = to_round.scales;
     grouped.activated_codes = scratch.get<uint8_t>(fp8_codes(grouped.plan, width));
@@ -76,16 +79,14 @@ Routed run_grouped(CudaContext& context, Scratch& scratch, const ExpertsArgs& ar
     grouped.x = rounded_rows(context, scratch, args);
   }
   grouped.activated = scratch.get<uint16_t>(capacity * width);
-  uint16_t* out = scratch.get<uint16_t>(capacity * d);
-  grouped.out = out;
+  grouped.out = scratch.get<uint16_t>(capacity * d);
   grouped.d = d;
   grouped.width = width;
   grouped.limit = args.limit;
   grouped.round_activations = context.numerics() == Numerics::official;
   plan_rows(grouped.plan, args.ids.i32(), args.weights.f32(), args.rows, args.topk,
             about_experts(context, slot_of, packed.front().down, true), slots, to_round, context.stream());
-  grouped_feed_forward(grouped, context.multiprocessors(), context.stream());
-  return {grouped.plan.pair_row, out};
+  return grouped;
 }
 
 Routed run_general(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, int d, int width) {
@@ -127,16 +128,29 @@ void experts(Context& base, const ExpertsArgs& args) {
   Scratch scratch(context);
   const int d = static_cast<int>(args.x.cols);
 
-  // The shared expert, beside the routed ones.
-  Branch branch(context, args.rows);
-  const uint16_t* shared = shared_expert(context, scratch, args);
-  branch.rest();
   int first = 0;
   while (first < args.experts->count() && !args.experts->is_local(first)) ++first;
+  const bool any = first < args.experts->count(), packed = any && all_packed(*args.experts);
+  const int width = any ? args.experts->expert(first).w1.n : 0;
+
+  // Few rows: the shared expert beside the routed ones. Many: one pass over x rounds it for both.
+  const bool beside = args.rows <= Branch::kMostRows;
+  Fp8Rows shared_rows;
+  GroupedArgs grouped;
+  if (packed && !beside) {
+    shared_rows = shared_expert_rows(context, scratch, args);
+    grouped = group_rows(context, scratch, args, d, width, shared_rows);
+  }
+  Branch branch(context, args.rows);
+  const uint16_t* shared = shared_expert(context, scratch, args, shared_rows);
+  branch.rest();
   Routed routed;
-  if (first < args.experts->count()) {
-    const int width = args.experts->expert(first).w1.n;
-    routed = (all_packed(*args.experts) ? run_grouped : run_general)(context, scratch, args, d, width);
+  if (packed) {
+    if (beside) grouped = group_rows(context, scratch, args, d, width, {});
+    grouped_feed_forward(grouped, context.multiprocessors(), context.stream());
+    routed = {grouped.plan.pair_row, grouped.out};
+  } else if (any) {
+    routed = run_general(context, scratch, args, d, width);
   }
   branch.join();
   combine_rows(routed.choice_row, routed.out, shared, args.y.bf16(), args.rows, routed.choice_row ? args.topk : 0, d,

@@ -42,37 +42,66 @@ __device__ __forceinline__ size_t unit_at(const Fp8Tile& tile, int group, int ro
   return tile.code(group, row) + (((unit >> 1) ^ (row & 7)) << 4) + (unit & 1) * 8;
 }
 
-// The tile of a grouped row, from the cuts of its slot.
-__device__ __forceinline__ Fp8Tile tile_of(int4 cut, int row, int groups) {
-  const int first = (row - cut.x) / cut.y * cut.y;
-  return {cut.x + first, min(cut.y, cut.z - first), groups};
-}
-
 constexpr int kMostExperts = 32;  // of a row
 struct RowPlaces {
   Fp8Tile tile[kMostExperts];
   int row[kMostExperts];  // within the tile, -1 where the expert is not local
-  uint32_t largest;       // of the row; zero at the start
+  uint32_t largest[32];   // of each warp
 };
 
-// Rounds a row and puts it into the tiles of its experts; a block of whole warps.
-__device__ __forceinline__ void round_row(const RowsToRound& r, int row, RowPlaces& places, int topk) {
-  const uint16_t* x = r.x + static_cast<size_t>(row) * r.d;
-  const int t = threadIdx.x, threads = static_cast<int>(blockDim.x);
-  uint32_t largest = 0;
-  for (int i = t; i < r.d / 8; i += threads) largest = larger(largest, *reinterpret_cast<const uint4*>(x + 8 * i));
-  largest = warp_largest(largest);
-  if (t % 32 == 0) atomicMax(&places.largest, largest);
+// A thread's 16 channels of a row, which are 16-byte chunk t % 8 of group t / 8 in kernel order: 4 (t % 8) + 32 j + i.
+struct RowPart {
+  uint2 v[4];  // [j], four channels
+};
+__device__ __forceinline__ RowPart load_part(const RowsToRound& r, int row) {
+  RowPart part = {};
+  const int t = threadIdx.x;
+  const uint16_t* from = r.x + static_cast<size_t>(row) * r.d + t / 8 * 128 + t % 8 * 4;
+  if (t < r.d / 16)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) part.v[j] = *reinterpret_cast<const uint2*>(from + 32 * j);
+  return part;
+}
+// Codes of four channels.
+__device__ __forceinline__ uint32_t round4(uint2 bits, float inverse) {
+  return e4m3_pair(__uint_as_float(bits.x << 16) * inverse, __uint_as_float(bits.x & 0xffff0000u) * inverse) |
+         e4m3_pair(__uint_as_float(bits.y << 16) * inverse, __uint_as_float(bits.y & 0xffff0000u) * inverse) << 16;
+}
+
+// Q4 of the row in its own order: eight lanes a group.
+__device__ __forceinline__ void store_row_q4(const Fp8Rows& out, int row, const RowPart& part, uint32_t largest) {
+  const int group = threadIdx.x / 8, lane8 = threadIdx.x % 8;
+  largest = max(largest & 0xffff, largest >> 16);
+#pragma unroll
+  for (int offset = 4; offset > 0; offset /= 2) largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+  if (group >= out.columns / 128) return;
+  const float scale = row_scale_of(largest), inverse = reciprocal_of_power(scale);
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    *reinterpret_cast<uint32_t*>(fp8_chunk(out, group, row, 2 * j + lane8 / 4) + lane8 % 4 * 4) =
+        round4(part.v[j], inverse);
+  if (lane8 == 0) out.scales[static_cast<int64_t>(group) * out.padded + row] = scale;
+}
+
+// Rounds a row and puts it into the tiles of its experts, which the first threads have written to `places`, and into
+// r.shared. A block of whole warps, at least d / 16 threads.
+__device__ __forceinline__ void round_row(const RowsToRound& r, int row, const RowPart& part, RowPlaces& places,
+                                          int topk) {
+  const int t = threadIdx.x, lane = t % 32, warps = static_cast<int>(blockDim.x) / 32;
+  const uint32_t own = larger(larger(0, {part.v[0].x, part.v[0].y, part.v[1].x, part.v[1].y}),
+                              {part.v[2].x, part.v[2].y, part.v[3].x, part.v[3].y});
+  const uint32_t of_warp = warp_largest(own);
+  if (lane == 0) places.largest[t / 32] = of_warp;
+  if (r.shared.codes != nullptr) store_row_q4(r.shared, row, part, own);
   __syncthreads();
-  const float scale = row_scale_of(places.largest), inverse = reciprocal_of_power(scale);
-  for (int i = t; i < r.d / 16; i += threads) {  // 16 bytes of codes, two units
-    const int group = i / 8, chunk = i % 8;
-    const uint2 first = round_unit(x + group * 128 + unit_column(2 * chunk), inverse);
-    const uint2 second = round_unit(x + group * 128 + unit_column(2 * chunk + 1), inverse);
+  const float scale = row_scale_of(__reduce_max_sync(0xffffffffu, lane < warps ? places.largest[lane] : 0));
+  if (t < r.d / 16) {
+    const float inverse = reciprocal_of_power(scale);
+    const uint4 codes = {round4(part.v[0], inverse), round4(part.v[1], inverse), round4(part.v[2], inverse),
+                         round4(part.v[3], inverse)};
     for (int k = 0; k < topk; ++k)
       if (places.row[k] >= 0)
-        *reinterpret_cast<uint4*>(r.codes + unit_at(places.tile[k], group, places.row[k], 2 * chunk)) =
-            make_uint4(first.x, first.y, second.x, second.y);
+        *reinterpret_cast<uint4*>(r.codes + unit_at(places.tile[k], t / 8, places.row[k], 2 * (t % 8))) = codes;
   }
   if (t < topk && places.row[t] >= 0) r.scales[places.tile[t].row0 + places.row[t]] = scale;
 }

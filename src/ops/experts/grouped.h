@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/cuda/fp8_rows.h"
+
 namespace hadal::cuda {
 
 // Rows of one expert that one tile covers. Tiles are cut to fit: an expert with 264 rows gets two of 136 and 128.
@@ -30,13 +32,12 @@ struct RowPlan {
   int* row_token = nullptr;     // [row_capacity] row of x
   float* row_weight = nullptr;  // [row_capacity]
   int* pair_row = nullptr;      // [rows * topk] grouped row of each routing choice, -1 where the expert is not local
+  int2* pair_tile = nullptr;    // [rows * topk] first row and rows of its tile; prefill steps with rows to round
   TokenTile* tiles = nullptr;   // [tile_capacity]
   int* tile_count = nullptr;    // [1]
   int* next = nullptr;          // [1] pieces taken beyond the first of every block
   int* done = nullptr;          // [tile_capacity] finished pieces of the first product
   int* rounded = nullptr;       // [tile_capacity] FP8: parts of the tile's activations that are rounded
-  int* count = nullptr;         // scratch of the grouping
-  int4* cuts = nullptr;         // [slots] first row, rows of a tile, all rows
   int row_capacity = 0;
   int tile_capacity = 0;
   int max_tile_rows = 0;  // also says which kernel runs
@@ -60,10 +61,11 @@ struct Fp8Tile {
 };
 inline size_t fp8_codes(const RowPlan& plan, int channels) { return static_cast<size_t>(plan.row_capacity) * channels; }
 struct RowsToRound {
-  const uint16_t* x = nullptr;  // bf16 [rows, d], d a multiple of 128
+  const uint16_t* x = nullptr;  // bf16 [rows, d], d a multiple of 128, at most 16,384
   int d = 0;
   uint8_t* codes = nullptr;  // fp8_codes
   float* scales = nullptr;   // [row_capacity]
+  Fp8Rows shared;            // unless empty: Q4 of the rows in their own order, for the shared expert
 };
 
 // Groups rows by expert. slot_of[id] is the local slot of an expert or -1. Deterministic up to the order of rows inside

@@ -27,7 +27,13 @@ __global__ void __launch_bounds__(256)
 
 }  // namespace
 
-const uint16_t* shared_expert(CudaContext& context, Scratch& scratch, const ExpertsArgs& args) {
+Fp8Rows shared_expert_rows(CudaContext& context, Scratch& scratch, const ExpertsArgs& args) {
+  const FeedForward& w = args.shared;
+  if (!w.w1 || !wants_fp8(context, args.rows, w.w1) || !wants_fp8(context, args.rows, w.w3)) return {};
+  return fp8_rows(scratch, args.rows, w.w1.k);
+}
+
+const uint16_t* shared_expert(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, Fp8Rows x) {
   const FeedForward& w = args.shared;
   if (!w.w1) return nullptr;
   const int rows = args.rows, width = w.w1.n;
@@ -36,10 +42,9 @@ const uint16_t* shared_expert(CudaContext& context, Scratch& scratch, const Expe
   const Tensor up{scratch.get<uint16_t>(count), DType::bf16, rows, width};
   const Tensor out{scratch.get<uint16_t>(static_cast<size_t>(rows) * args.x.cols), DType::bf16, rows, args.x.cols};
   // In `fp8` numerics both read the same Q4 of x, and w2 that of SwiGLU.
-  Fp8Rows x;
-  if (wants_fp8(context, rows, w.w1) && wants_fp8(context, rows, w.w3)) {
-    x = fp8_rows(scratch, rows, w.w1.k);
-    quantise_rows(context, args.x.bf16(), args.x.cols, nullptr, x);
+  if (!x) {
+    x = shared_expert_rows(context, scratch, args);
+    if (x) quantise_rows(context, args.x.bf16(), args.x.cols, nullptr, x);
   }
   for (const auto& [weight, to] : {std::pair{&w.w1, &gate}, std::pair{&w.w3, &up}}) {
     LinearArgs a = linear_args(args.x, *weight, *to);

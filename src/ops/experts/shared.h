@@ -2,11 +2,15 @@
 #pragma once
 
 #include "ops/cuda/context.h"
+#include "ops/cuda/fp8_rows.h"
 #include "ops/experts/experts.h"
 
 namespace hadal::cuda {
 
-// bf16(shared(x)) [rows, d], or null when there is no shared expert.
-const uint16_t* shared_expert(CudaContext& context, Scratch& scratch, const ExpertsArgs& args);
+// Room for Q4 of args.x where the shared expert reads that, otherwise nothing.
+Fp8Rows shared_expert_rows(CudaContext& context, Scratch& scratch, const ExpertsArgs& args);
+
+// bf16(shared(x)) [rows, d], or null when there is no shared expert. `x` is filled already, or nothing.
+const uint16_t* shared_expert(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, Fp8Rows x);
 
 }  // namespace hadal::cuda
