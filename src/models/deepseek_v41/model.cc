@@ -226,7 +226,7 @@ std::vector<Tensor> Model::gather_engram_rows(StepPlan& plan, std::span<const ui
   for (size_t i = 0; i < config_.engram_layer_ids.size(); ++i) {
     const EngramTable& table = weights_.engrams[i].table;
     const int count = plan.in(config_.engram_layer_ids[i]).rows, columns = engram_hash_->columns();
-    rows.push_back(context_.activations(count, static_cast<int64_t>(columns) * table.dim));
+    rows.push_back(linear_input(op_, context_, count, weights_.engrams[i].wkv, 1));
     if (count > 0) gathers.push_back({count, columns, lists[i], table, rows.back()});
     on_host = on_host || table.on_host;
   }

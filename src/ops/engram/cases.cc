@@ -34,13 +34,32 @@ class GatherTest final : public OperatorCase {
     args.columns = c_.columns;
     args.index = backend.array(index);
     args.table = {backend.array(codes), backend.array(scales), c_.table_rows, c_.dim};
-    args.out = backend.output_activations(c_.rows, int64_t{c_.columns} * c_.dim);
-    return {[&backend, args] { backend.operators().engram_gather(backend.context(), args); },
-            [&backend, args](Outputs& out) { out["out"] = backend.download(args.out); }};
+    const int width = c_.columns * c_.dim;
+    args.out = backend.output_activations(c_.rows, width);
+    // And the form in which a backend may want it for wkv instead.
+    EngramGatherArgs rounded = args;
+    if (backend.operators().linear_input != nullptr && c_.rows > 0) {
+      const HostWeight wkv{WeightFormat::fp8_block32, 128, width, std::vector<uint8_t>(int64_t{128} * width),
+                           std::vector<uint8_t>(4 * ((width + 31) / 32), 127)};
+      rounded.out = backend.operators().linear_input(backend.context(), c_.rows, backend.weight(wkv), 1);
+    }
+    return {[&backend, args, rounded] {
+              backend.operators().engram_gather(backend.context(), args);
+              if (rounded.out.type == DType::u8) backend.operators().engram_gather(backend.context(), rounded);
+            },
+            [&backend, args, rounded](Outputs& out) {
+              out["out"] = backend.download(args.out);
+              if (rounded.out.type == DType::u8) out["rounded out"] = backend.download_rounded(rounded.out);
+            }};
   }
 
   void compare(Numerics, const Outputs& expected, const Outputs& actual, Report& report) const override {
     compare_exactly(report, "out", expected.at("out"), actual.at("out"));
+    if (!actual.has("rounded out")) return;
+    Output rounded = expected.at("out");
+    for (int64_t r = 0; r < rounded.rows; ++r)
+      round_fp8_128(rounded.f32.data() + r * rounded.cols, static_cast<int>(rounded.cols));
+    compare_exactly(report, "rounded out", rounded, actual.at("rounded out"));
   }
 
   Work work() const override {

@@ -12,7 +12,7 @@ struct EngramGatherCase {
 inline constexpr EngramGatherCase kEngramGatherCases[] = {
     {"no rows", 0, 6, 32, 40},         {"one row", 1, 6, 32, 40},
     {"two scales a row", 5, 3, 64, 1}, {"release columns", 9, 24, 256, 777},
-    {"many rows", 130, 6, 32, 5000},
+    {"many rows", 130, 6, 32, 5000},   {"rows of a group", 21, 12, 32, 5000},
 };
 
 enum class EngramInput {

@@ -1,7 +1,9 @@
 #include "ops/cuda/errors.h"
+#include "ops/cuda/fp8_rows.cuh"
 #include "ops/cuda/hopper.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/linear.h"
+#include "ops/cuda/linear_input.h"
 #include "ops/cuda/row.cuh"
 #include "ops/engram/engram.h"
 
@@ -28,6 +30,54 @@ __global__ void __launch_bounds__(256)
       packed[j] = to_bf16(low) | (static_cast<uint32_t>(to_bf16(high)) << 16);
     }
     *reinterpret_cast<uint2*>(out + i * table.dim + 4 * c) = make_uint2(packed[0], packed[1]);
+  }
+}
+
+constexpr int kPasses = 4;  // groups of a half warp, all asked for before the first is used
+
+// Two codes, the first in the low byte.
+__device__ __forceinline__ float2 from_e4m3_pair(uint32_t codes) {
+#if __CUDA_ARCH__ >= 890
+  uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(codes)));
+  return __half22float2(*reinterpret_cast<const __half2*>(&halves));
+#else
+  return {from_e4m3(static_cast<uint8_t>(codes)), from_e4m3(static_cast<uint8_t>(codes >> 8))};
+#endif
+}
+
+// The rows as Q4, as the linear behind reads them: a warp takes 8 groups of 128 channels of a row, two at a time. A code
+// times its scale is a bf16, so nothing is rounded in between.
+__global__ void __launch_bounds__(256)
+    engram_gather_fp8_kernel(const uint32_t* index, int columns, int warps, int warps_of_row, EngramTable table,
+                             Fp8Rows out) {
+  wait_for_previous();
+  let_next_start();
+  const int warp = blockIdx.x * 8 + threadIdx.x / 32, lane16 = threadIdx.x % 16;
+  if (warp >= warps) return;
+  const int row = warp / warps_of_row, groups = out.columns / 128;
+  const int first = warp % warps_of_row * (2 * kPasses) + threadIdx.x / 16 % 2;
+  uint2 codes[kPasses];
+  uint8_t scales[kPasses];
+#pragma unroll
+  for (int i = 0; i < kPasses; ++i) {
+    const int channel = min(first + 2 * i, groups - 1) * 128 + lane16 * 8, column = channel / table.dim;
+    const int64_t at = static_cast<int64_t>(index[int64_t{row} * columns + column]) * table.dim + channel % table.dim;
+    codes[i] = *reinterpret_cast<const uint2*>(table.codes + at);
+    scales[i] = table.scales[at / 32];
+  }
+#pragma unroll
+  for (int i = 0; i < kPasses; ++i) {  // past the end, the last group again: the same bytes
+    const float scale = from_ue8m0(scales[i]);
+    const uint32_t words[2] = {codes[i].x, codes[i].y};
+    float v[8];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float2 pair = from_e4m3_pair(words[j / 2] >> (16 * (j % 2)));
+      v[2 * j] = pair.x * scale;
+      v[2 * j + 1] = pair.y * scale;
+    }
+    store_q4(out, min(first + 2 * i, groups - 1), row, lane16, v);
   }
 }
 
@@ -103,6 +153,14 @@ void engram_gather(Context& context, const EngramGatherArgs& args) {
   const int64_t count = int64_t{args.rows} * args.columns;
   if (count == 0) return;
   HADAL_CUDA_CHECK(args.table.dim % 32 == 0 && args.out.cols == int64_t{args.columns} * args.table.dim);
+  if (args.out.type == DType::u8) {
+    const Fp8Rows out = fp8_rows(args.out);
+    HADAL_CUDA_CHECK(out.rows == args.rows);
+    const int warps_of_row = (out.columns / 128 + 2 * kPasses - 1) / (2 * kPasses), warps = out.rows * warps_of_row;
+    return launch("engram_gather_fp8", engram_gather_fp8_kernel,
+                  {.grid = dim3((warps + 7) / 8), .block = dim3(256), .stream = cuda.stream(), .early = true},
+                  args.index, args.columns, warps, warps_of_row, args.table, out);
+  }
   launch("engram_gather", engram_gather_kernel,
          {.grid = dim3(static_cast<unsigned>((count + 7) / 8)),
           .block = dim3(256),
@@ -117,7 +175,9 @@ void engram_apply(Context& context, const EngramApplyArgs& args) {
   HADAL_CUDA_CHECK(args.wkv.n == (args.copies + 1) * args.d && args.wkv.k == args.e.cols);
   Scratch scratch(cuda);
   const Tensor kv = cuda.activations(args.rows, args.wkv.n);
-  linear(cuda, linear_args(args.e, args.wkv, kv));
+  LinearArgs product = linear_args(args.e, args.wkv, kv);
+  if (args.e.type == DType::u8) product.x_fp8 = fp8_rows(args.e);
+  linear(cuda, product);
   const int threads = (args.d / 8 + 32 * kGateUnits - 1) / (32 * kGateUnits) * 32;
   HADAL_CUDA_CHECK(args.d % 8 == 0);
   if (threads > 1024) fail_shape("engram_apply", "rows of at most 16384 channels", args.d);

@@ -20,7 +20,7 @@ struct EngramGatherArgs {
   int columns = 0;
   const uint32_t* index = nullptr;  // [rows, columns], each < table_rows
   EngramTable table;
-  Tensor out;  // activations [rows, columns * dim]
+  Tensor out;  // [rows, columns * dim], as Operators::linear_input has it for the linear behind
 };
 
 // kvE = wkv e;  for each copy c: h_c = bf16( h_c + gate_c * value ), the gate from q_weight, k_weight, h_c and key_c.
@@ -30,7 +30,7 @@ struct EngramApplyArgs {
   int copies = 4;
   int d = 0;
   float norm_eps = 1e-20f;
-  Tensor e;                            // activations [rows, columns * dim]
+  Tensor e;                            // [rows, columns * dim], as Operators::linear_input has it for wkv
   Weight wkv;                          // [(copies + 1) * d, columns * dim]
   const uint16_t* q_weight = nullptr;  // bf16 [copies, d]
   const uint16_t* k_weight = nullptr;  // bf16 [copies, d]
