@@ -83,66 +83,79 @@ __global__ void __launch_bounds__(256)
 
 constexpr int kGateUnits = 2;  // of 8 channels, in the registers of a thread
 
-// One CTA a (row, copy), the copies of a row next to each other since they share its value: three sums, the gate, and the gated value added to h. Everything is read once, and at once.
+// One CTA a copy of `rows_each` rows, whose weights it reads once, the copies of a row next to each other since they share its value: three sums, the gate, and
+// the gated value added to h. Everything of a row is read once, and at once.
 __global__ void __launch_bounds__(1024)
-    engram_gate_kernel(const uint16_t* kv, int copies, int d, const uint16_t* q_weight, const uint16_t* k_weight,
-                       float eps, const uint8_t* dead, uint16_t* h, float* gate_out) {
-  __shared__ float shared[32][3];
-  const int64_t row = blockIdx.x / copies;
-  const int copy = blockIdx.x % copies, units = d / 8, threads = blockDim.x;
-  const auto* key = reinterpret_cast<const uint4*>(kv + (row * (copies + 1) + copy) * d);
-  const auto* value = reinterpret_cast<const uint4*>(kv + (row * (copies + 1) + copies) * d);
-  auto* stream = reinterpret_cast<uint4*>(h + (row * copies + copy) * d);
+    engram_gate_kernel(const uint16_t* kv, int rows, int rows_each, int copies, int d, const uint16_t* q_weight,
+                       const uint16_t* k_weight, float eps, const uint8_t* dead, uint16_t* h, float* gate_out) {
+  __shared__ float shared[2][32][3];
+  const int copy = blockIdx.x % copies, units = d / 8, threads = blockDim.x, lane = threadIdx.x % 32;
   const auto* q = reinterpret_cast<const uint4*>(q_weight + int64_t{copy} * d);
   const auto* k = reinterpret_cast<const uint4*>(k_weight + int64_t{copy} * d);
-  wait_for_previous();
-  let_next_start();
-  uint4 in[kGateUnits] = {}, keys[kGateUnits] = {}, values[kGateUnits] = {}, qw[kGateUnits] = {}, kw[kGateUnits] = {};
-#pragma unroll
-  for (int u = 0; u < kGateUnits; ++u) {
-    const int i = threadIdx.x + u * threads;
-    if (i < units) in[u] = stream[i], keys[u] = key[i], values[u] = value[i], qw[u] = q[i], kw[u] = k[i];
-  }
-  float hh = 0, kk = 0, hk = 0;
-#pragma unroll
-  for (int u = 0; u < kGateUnits; ++u) {
-    float a[8], b[8], v[8], w[8];
-    unpack8(in[u], a);
-    unpack8(keys[u], b);
-    unpack8(qw[u], v);
-    unpack8(kw[u], w);
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      hh = fmaf(a[e], a[e], hh);
-      kk = fmaf(b[e], b[e], kk);
-      hk = fmaf(a[e] * (v[e] * w[e]), b[e], hk);
-    }
-  }
-  hh = warp_sum(hh);
-  kk = warp_sum(kk);
-  hk = warp_sum(hk);
-  const int lane = threadIdx.x % 32;
-  if (lane == 0) shared[threadIdx.x / 32][0] = hh, shared[threadIdx.x / 32][1] = kk, shared[threadIdx.x / 32][2] = hk;
-  __syncthreads();
-  const bool live = lane < threads / 32;
-  hh = warp_sum(live ? shared[lane][0] : 0.0f);
-  kk = warp_sum(live ? shared[lane][1] : 0.0f);
-  hk = warp_sum(live ? shared[lane][2] : 0.0f);
-  const float dot = hk * (inverse_rms(hh, d, eps) * inverse_rms(kk, d, eps)) / sqrtf(static_cast<float>(d));
-  float gate = 1.0f / (1.0f + expf(-copysignf(sqrtf(fmaxf(fabsf(dot), 1e-6f)), dot)));
-  if (dead != nullptr && dead[row] != 0) gate = 0;
-  if (gate_out != nullptr && threadIdx.x == 0) gate_out[row * copies + copy] = gate;
+  float weights[kGateUnits][8] = {};
 #pragma unroll
   for (int u = 0; u < kGateUnits; ++u) {
     const int i = threadIdx.x + u * threads;
     if (i >= units) continue;
-    float a[8], v[8];
-    unpack8(in[u], a);
-    unpack8(values[u], v);
-    uint32_t out[4];
+    float v[8], w[8];
+    unpack8(q[i], v);
+    unpack8(k[i], w);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) out[e] = pack_bf16x2(a[2 * e] + gate * v[2 * e], a[2 * e + 1] + gate * v[2 * e + 1]);
-    stream[i] = make_uint4(out[0], out[1], out[2], out[3]);
+    for (int e = 0; e < 8; ++e) weights[u][e] = v[e] * w[e];
+  }
+  wait_for_previous();
+  let_next_start();
+  const int first = blockIdx.x / copies * rows_each, last = min(first + rows_each, rows);
+  for (int row = first; row < last; ++row) {
+    const auto* key = reinterpret_cast<const uint4*>(kv + (int64_t{row} * (copies + 1) + copy) * d);
+    const auto* value = reinterpret_cast<const uint4*>(kv + (int64_t{row} * (copies + 1) + copies) * d);
+    auto* stream = reinterpret_cast<uint4*>(h + (int64_t{row} * copies + copy) * d);
+    uint4 in[kGateUnits] = {}, keys[kGateUnits] = {}, values[kGateUnits] = {};
+#pragma unroll
+    for (int u = 0; u < kGateUnits; ++u) {
+      const int i = threadIdx.x + u * threads;
+      if (i < units) in[u] = stream[i], keys[u] = key[i], values[u] = value[i];
+    }
+    float hh = 0, kk = 0, hk = 0;
+#pragma unroll
+    for (int u = 0; u < kGateUnits; ++u) {
+      float a[8], b[8];
+      unpack8(in[u], a);
+      unpack8(keys[u], b);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        hh = fmaf(a[e], a[e], hh);
+        kk = fmaf(b[e], b[e], kk);
+        hk = fmaf(a[e] * weights[u][e], b[e], hk);
+      }
+    }
+    hh = warp_sum(hh);
+    kk = warp_sum(kk);
+    hk = warp_sum(hk);
+    float(&sums)[32][3] = shared[row % 2];  // the row before may still be read
+    if (lane == 0) sums[threadIdx.x / 32][0] = hh, sums[threadIdx.x / 32][1] = kk, sums[threadIdx.x / 32][2] = hk;
+    __syncthreads();
+    const bool live = lane < threads / 32;
+    hh = warp_sum(live ? sums[lane][0] : 0.0f);
+    kk = warp_sum(live ? sums[lane][1] : 0.0f);
+    hk = warp_sum(live ? sums[lane][2] : 0.0f);
+    const float dot = hk * (inverse_rms(hh, d, eps) * inverse_rms(kk, d, eps)) / sqrtf(static_cast<float>(d));
+    float gate = 1.0f / (1.0f + expf(-copysignf(sqrtf(fmaxf(fabsf(dot), 1e-6f)), dot)));
+    if (dead != nullptr && dead[row] != 0) gate = 0;
+    if (gate_out != nullptr && threadIdx.x == 0) gate_out[int64_t{row} * copies + copy] = gate;
+#pragma unroll
+    for (int u = 0; u < kGateUnits; ++u) {
+      const int i = threadIdx.x + u * threads;
+      if (i >= units) continue;
+      float a[8], v[8];
+      unpack8(in[u], a);
+      unpack8(values[u], v);
+      uint32_t out[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        out[e] = pack_bf16x2(a[2 * e] + gate * v[2 * e], a[2 * e + 1] + gate * v[2 * e + 1]);
+      stream[i] = make_uint4(out[0], out[1], out[2], out[3]);
+    }
   }
 }
 
@@ -181,12 +194,13 @@ void engram_apply(Context& context, const EngramApplyArgs& args) {
   const int threads = (args.d / 8 + 32 * kGateUnits - 1) / (32 * kGateUnits) * 32;
   HADAL_CUDA_CHECK(args.d % 8 == 0);
   if (threads > 1024) fail_shape("engram_apply", "rows of at most 16384 channels", args.d);
+  const int rows_each = args.rows >= 1024 ? 4 : 1;
   launch("engram_gate", engram_gate_kernel,
-         {.grid = dim3(static_cast<unsigned>(args.rows * args.copies)),
+         {.grid = dim3(static_cast<unsigned>((args.rows + rows_each - 1) / rows_each * args.copies)),
           .block = dim3(threads),
           .stream = cuda.stream(),
           .early = true},
-         kv.bf16(), args.copies, args.d, args.q_weight, args.k_weight, args.norm_eps, args.dead, args.h.bf16(),
+         kv.bf16(), args.rows, rows_each, args.copies, args.d, args.q_weight, args.k_weight, args.norm_eps, args.dead, args.h.bf16(),
          args.gate ? args.gate.f32() : nullptr);
 }
 
