@@ -289,7 +289,7 @@ void launch_fp8_wide(const Fp8Problem& p, int multiprocessors, cudaStream_t stre
 template <int N, int Stages, int Resident>
 struct Fp8Narrow {
   static constexpr int kN = N, kStages = Stages, kResident = Resident;  // N rows of x; CTAs of a multiprocessor
-  static constexpr int kThreads = 160;
+  static constexpr int kThreads = 256;                                  // four warps multiply, four bring a copy each
 };
 
 template <class S>
@@ -312,40 +312,34 @@ struct Fp8NarrowPieces {
   __device__ __forceinline__ int row0(int number) const { return number % row_tiles * S::kN; }
 };
 
-template <class S>
+// A stage has four copies, each with a warp of its own: one thread needs longer to ask for them all than the products take.
+enum class Fp8Copy { weights, weight_scales, rows, row_scales };
+
+template <class S, Fp8Copy Copy>
 __device__ __forceinline__ void fp8_supply(Fp8NarrowShared<S>& s, const Fp8Problem& p) {
+  constexpr bool kWeights = Copy == Fp8Copy::weights || Copy == Fp8Copy::weight_scales;
   const int k_groups = p.k / 128;
   const Fp8NarrowPieces<S> pieces(p);
-  const auto rows_of = [&](int number) { return min(S::kN, (p.x.rows - pieces.row0(number) + 7) / 8 * 8); };
-  const auto supply_weights = [&](int number, int k, int stage) {
-    const int block = pieces.block(number);
-    uint64_t* full = &s.full[stage];
-    mbarrier_arrive_expect(full, 64 * 128 + rows_of(number) * (128 + sizeof(float)) + 4 * sizeof(float));
-    bulk_copy(s.weights[stage], p.weights + (static_cast<int64_t>(k) * p.n + block * 64) * 128, 64 * 128, full);
-    bulk_copy(s.weight_scales[stage], p.weight_scales + block / 2 * 4 + k * (p.n / 32), 4 * sizeof(float), full);
-  };
-  // Weights of the first stages while the kernel in front ends.
-  int ahead = static_cast<int>(blockIdx.x) < pieces.count ? min(S::kStages, k_groups) : 0;
-  for (int k = 0; k < ahead; ++k) supply_weights(blockIdx.x, k, k);
-  wait_for_previous();
   RingPosition<S::kStages> ring;
+  if constexpr (!kWeights) wait_for_previous();  // weights come before
   for (int number = blockIdx.x; number < pieces.count; number += gridDim.x) {
-    const int64_t input = static_cast<int64_t>(pieces.block(number) * 64 / p.group_n) * k_groups;
-    const int row_count = rows_of(number), row0 = pieces.row0(number);
-    const uint8_t* rows = p.x.codes + (input * p.x.padded + row0) * 128;
-    const float* scales = p.x.scales + input * p.x.padded + row0;
+    const int block = pieces.block(number), row0 = pieces.row0(number);
+    const int rows = min(S::kN, (p.x.rows - row0 + 7) / 8 * 8);
+    const int64_t input = static_cast<int64_t>(block * 64 / p.group_n) * k_groups;
     for (int k = 0; k < k_groups; ++k) {
-      if (ahead > 0) {
-        --ahead;
-      } else {
-        mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
-        supply_weights(number, k, ring.stage);
-      }
-      uint64_t* full = &s.full[ring.stage];
-      bulk_copy(s.rows[ring.stage], rows, row_count * 128, full);
-      bulk_copy(s.row_scales[ring.stage], scales, row_count * sizeof(float), full);
-      rows += static_cast<int64_t>(p.x.padded) * 128;
-      scales += p.x.padded;
+      mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
+      const auto copy = [&](void* to, const void* from, uint32_t bytes) {
+        mbarrier_arrive_expect(&s.full[ring.stage], bytes);
+        bulk_copy(to, from, bytes, &s.full[ring.stage]);
+      };
+      if constexpr (Copy == Fp8Copy::weights)
+        copy(s.weights[ring.stage], p.weights + (static_cast<int64_t>(k) * p.n + block * 64) * 128, 64 * 128);
+      else if constexpr (Copy == Fp8Copy::weight_scales)
+        copy(s.weight_scales[ring.stage], p.weight_scales + block / 2 * 4 + k * (p.n / 32), 4 * sizeof(float));
+      else if constexpr (Copy == Fp8Copy::rows)
+        copy(s.rows[ring.stage], p.x.codes + ((input + k) * p.x.padded + row0) * 128, rows * 128);
+      else
+        copy(s.row_scales[ring.stage], p.x.scales + (input + k) * p.x.padded + row0, rows * sizeof(float));
       ring.advance();
     }
   }
@@ -427,7 +421,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) fp8_narrow_kernel(c
   auto& s = *reinterpret_cast<Fp8NarrowShared<S>*>(shared_bytes);
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
-      mbarrier_init(&s.full[i], 1);
+      mbarrier_init(&s.full[i], 4);
       mbarrier_init(&s.empty[i], 4);
     }
     mbarrier_init_fence();
@@ -438,7 +432,13 @@ __global__ void __launch_bounds__(S::kThreads, S::kResident) fp8_narrow_kernel(c
   if (threadIdx.x < 128)
     fp8_consume<S>(s, p, threadIdx.x);
   else if (threadIdx.x == 128)
-    fp8_supply<S>(s, p);
+    fp8_supply<S, Fp8Copy::weights>(s, p);
+  else if (threadIdx.x == 160)
+    fp8_supply<S, Fp8Copy::weight_scales>(s, p);
+  else if (threadIdx.x == 192)
+    fp8_supply<S, Fp8Copy::rows>(s, p);
+  else if (threadIdx.x == 224)
+    fp8_supply<S, Fp8Copy::row_scales>(s, p);
 }
 
 template <class S>
