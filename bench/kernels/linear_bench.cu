@@ -1,7 +1,9 @@
 // FP8 dense projections on one GPU at the release's shapes, random codes and scales, rows quantised by Q4. First checks:
 // sampled rows against float64 of the same operands, equal bits when run twice, and equal bits for a row among 1 to 4096.
 // Then times of kernels, beside the rate of the matrix unit alone. bf16: the five of a layer in 16-bit products, every width of
-// tiles, and that all give the same bits. input: the whole operator in front of attention.      linear_bench [check|time|few|all|bf16|input]
+// tiles, and that all give the same bits. input: the whole operator in front of attention. engram: that layer, with rows
+// gathered as bf16 and as Q4. counters: each kernel of interest once, for a profiler.
+//                                                    linear_bench [check|time|few|all|bf16|input|engram|counters]
 #include <memory>
 #include <string>
 
@@ -9,6 +11,7 @@
 #include "ops/cuda/fold.h"
 #include "ops/cuda/fp8_linear.cuh"
 #include "ops/cuda/linear.h"
+#include "ops/cuda/linear_input.h"
 #include "ops/cuda/packed_linear.h"
 #include "ops/operators.h"
 
@@ -114,7 +117,6 @@ constexpr Variant kWide[] = {{"chosen", fp8_linear},
                              {"128 x 192", launch_fp8_wide<Fp8Wide<1, 192, 4, false>>},
                              {"256 x 128", launch_fp8_wide<Fp8Wide<2, 128, 4, false>>}};
 constexpr Variant kNarrow[] = {{"chosen", fp8_linear}};
-
 bool check(CudaContext& context, const Shape& shape) {
   Scratch scratch(context);
   Matrix m(context, shape, 5, 1);
@@ -267,7 +269,9 @@ void time_all(CudaContext& context, bool few_rows) {
   if (!few_rows) time_shapes(context, kMost, kWide, std::size(kWide), 150);
   time_shapes(context, 1, kNarrow, std::size(kNarrow), 10);
   time_shapes(context, 8, kNarrow, std::size(kNarrow), 10);
+  time_shapes(context, 16, kNarrow, std::size(kNarrow), 10);
   time_shapes(context, 32, kNarrow, std::size(kNarrow), 10);
+  time_shapes(context, 64, kNarrow, std::size(kNarrow), 10);
   time_shapes(context, 128, kNarrow, std::size(kNarrow), 10);
   time_ceiling(context.multiprocessors());
 }
@@ -378,6 +382,115 @@ void time_attention_input(CudaContext& context, int rows) {
          flops, 0, 1e3 * flops / kBurst);
 }
 
+// ---- the Engram layer: rows of a table past L2, gathered as bf16 and as Q4
+struct EngramLayer {
+  static constexpr int kColumns = 24, kDim = 256, kTableRows = 800000, kCopies = 4, kD = 5120, kSets = 2;
+  EngramLayer(CudaContext& context, int rows)
+      : context(context),
+        rows(rows),
+        wkv(context, kShapes[7], 5, kSets),
+        codes(size_t(kTableRows) * kDim),
+        scales(codes.bytes() / 32),
+        index(random_index(rows)),
+        norm(kCopies * kD),
+        h(size_t(kSets) * rows * kCopies * kD),
+        e(size_t(rows) * kColumns * kDim),
+        e_fp8(q4_bytes(rows, kColumns * kDim)) {
+    fill_codes<<<4096, 256>>>(codes.get(), codes.bytes(), 7);
+    fill_scales<<<512, 256>>>(scales.get(), scales.bytes(), 8);
+    fill_bf16(norm.get(), kCopies * kD, 10, 1.0f);
+    reset();
+  }
+  static std::vector<uint32_t> random_index(int rows) {
+    std::vector<uint32_t> index(size_t(rows) * kColumns);
+    for (size_t i = 0; i < index.size(); ++i) index[i] = static_cast<uint32_t>(mix(i) % kTableRows);
+    return index;
+  }
+  void reset() {
+    fill_bf16(h.get(), h.bytes() / 2, 11, 1.0f);
+    HADAL_CUDA(cudaDeviceSynchronize());
+  }
+  Tensor input(bool q4) {
+    if (q4) return {e_fp8.get(), DType::u8, rows, kColumns * kDim};
+    return {e.get(), DType::bf16, rows, kColumns * kDim};
+  }
+  void gather(bool q4) {
+    engram_gather(context,
+                  {rows, kColumns, index.get(), {codes.get(), scales.get(), kTableRows, kDim}, input(q4)});
+  }
+  void apply(bool q4, int set) {
+    EngramApplyArgs a;
+    a.rows = rows;
+    a.copies = kCopies;
+    a.d = kD;
+    a.e = input(q4);
+    a.wkv = wkv.weight;
+    a.wkv.packed = wkv.packed[set % kSets]->get();
+    a.q_weight = a.k_weight = norm.get();
+    a.h = {h.get() + size_t(set % kSets) * rows * kCopies * kD, DType::bf16, rows, kCopies * kD};
+    engram_apply(context, a);
+  }
+  CudaContext& context;
+  int rows;
+  Matrix wkv;
+  DeviceArray<uint8_t> codes, scales;
+  DeviceArray<uint32_t> index;
+  DeviceArray<uint16_t> norm, h, e;
+  DeviceArray<uint8_t> e_fp8;
+};
+
+// `want` of the calls before: rows are the same however many there are.
+bool time_engram(CudaContext& context, int rows, std::vector<uint16_t>& want) {
+  EngramLayer layer(context, rows);
+  const Shape& s = kShapes[7];
+  bool ok = true;
+  for (const bool q4 : {false, true}) {
+    layer.reset();
+    layer.gather(q4);
+    layer.apply(q4, 0);
+    context.wait();
+    const std::vector<uint16_t> have = layer.h.host(0, size_t(rows) * EngramLayer::kCopies * EngramLayer::kD);
+    if (want.empty()) want = have;
+    const bool equal = std::equal(have.begin(), have.end(), want.begin());
+    const char* same = equal ? "" : " DIFFERS";
+    ok &= equal;
+    const std::string name = "rows=" + std::to_string(rows) + (q4 ? ", Q4" : ", bf16") + same;
+    const auto time = [&](const char* what, double flops, double bytes, const std::function<void(int)>& body) {
+      const auto graph = context.record(
+          [&] {
+            for (int i = 0; i < 4; ++i) body(i);
+          },
+          nullptr);
+      report(what, name.c_str(),
+             time_replays(
+                 context.stream(), 4, [&] { context.replay(*graph); }, rows > 1000 ? 150 : 20, 9),
+             flops, bytes, 1e3 * std::max(flops / kBurst, bytes / kMemory));
+    };
+    const double row_bytes = double(EngramLayer::kColumns) * EngramLayer::kDim;
+    time("engram_gather", 0, rows * row_bytes * (1 + 1.0 / 32 + (q4 ? 1 + 1.0 / 32 : 2)), [&](int) { layer.gather(q4); });
+    time("engram_apply", s.flops(rows), double(s.n) * s.k + rows * (row_bytes + 4.0 * EngramLayer::kCopies * EngramLayer::kD),
+         [&](int i) { layer.apply(q4, i); });
+  }
+  return ok;
+}
+
+void run_counters(CudaContext& context) {
+  for (const auto& [shape, rows] : {std::pair{0, 128}, {2, 128}, {3, 128}, {4, 128}, {5, kMost}, {6, kMost}}) {
+    const Shape& s = kShapes[shape];
+    Scratch scratch(context);
+    Matrix m(context, s, 5, 1);
+    Rows x(context, scratch, rows, s.k * s.groups, 9);
+    DeviceArray<uint16_t> y(size_t(rows) * s.n);
+    context.wait();
+    fp8_linear(m.problem(x.fp8, y.get()), context.multiprocessors(), context.stream());
+    context.wait();
+  }
+  EngramLayer layer(context, kMost);
+  layer.gather(true);
+  layer.apply(true, 0);
+  context.wait();
+}
+
 }  // namespace
 }  // namespace hadal::bench
 
@@ -393,6 +506,15 @@ int main(int argc, char** argv) {
   }
   if (what == "input") {
     for (const int rows : {4096, 1, 32, 128}) hadal::bench::time_attention_input(context, rows);
+    return 0;
+  }
+  if (what == "engram") {
+    std::vector<uint16_t> want;
+    for (const int rows : {4096, 1, 128}) ok &= hadal::bench::time_engram(context, rows, want);
+    return ok ? 0 : 1;
+  }
+  if (what == "counters") {
+    hadal::bench::run_counters(context);
     return 0;
   }
   if (what != "check") hadal::bench::time_all(context, what == "few");
