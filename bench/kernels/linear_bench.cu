@@ -415,8 +415,7 @@ struct EngramLayer {
     return {e.get(), DType::bf16, rows, kColumns * kDim};
   }
   void gather(bool q4) {
-    engram_gather(context,
-                  {rows, kColumns, index.get(), {codes.get(), scales.get(), kTableRows, kDim}, input(q4)});
+    engram_gather(context, {rows, kColumns, index.get(), {codes.get(), scales.get(), kTableRows, kDim}, input(q4)});
   }
   void apply(bool q4, int set) {
     EngramApplyArgs a;
@@ -467,8 +466,10 @@ bool time_engram(CudaContext& context, int rows, std::vector<uint16_t>& want) {
              flops, bytes, 1e3 * std::max(flops / kBurst, bytes / kMemory));
     };
     const double row_bytes = double(EngramLayer::kColumns) * EngramLayer::kDim;
-    time("engram_gather", 0, rows * row_bytes * (1 + 1.0 / 32 + (q4 ? 1 + 1.0 / 32 : 2)), [&](int) { layer.gather(q4); });
-    time("engram_apply", s.flops(rows), double(s.n) * s.k + rows * (row_bytes + 4.0 * EngramLayer::kCopies * EngramLayer::kD),
+    time("engram_gather", 0, rows * row_bytes * (1 + 1.0 / 32 + (q4 ? 1 + 1.0 / 32 : 2)),
+         [&](int) { layer.gather(q4); });
+    time("engram_apply", s.flops(rows),
+         double(s.n) * s.k + rows * (row_bytes + 4.0 * EngramLayer::kCopies * EngramLayer::kD),
          [&](int i) { layer.apply(q4, i); });
   }
   return ok;

@@ -48,9 +48,8 @@ __device__ __forceinline__ float2 from_e4m3_pair(uint32_t codes) {
 
 // The rows as Q4, as the linear behind reads them: a warp takes 8 groups of 128 channels of a row, two at a time. A code
 // times its scale is a bf16, so nothing is rounded in between.
-__global__ void __launch_bounds__(256)
-    engram_gather_fp8_kernel(const uint32_t* index, int columns, int warps, int warps_of_row, EngramTable table,
-                             Fp8Rows out) {
+__global__ void __launch_bounds__(256) engram_gather_fp8_kernel(const uint32_t* index, int columns, int warps,
+                                                                int warps_of_row, EngramTable table, Fp8Rows out) {
   wait_for_previous();
   let_next_start();
   const int warp = blockIdx.x * 8 + threadIdx.x / 32, lane16 = threadIdx.x % 16;
@@ -152,8 +151,7 @@ __global__ void __launch_bounds__(1024)
       unpack8(values[u], v);
       uint32_t out[4];
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        out[e] = pack_bf16x2(a[2 * e] + gate * v[2 * e], a[2 * e + 1] + gate * v[2 * e + 1]);
+      for (int e = 0; e < 4; ++e) out[e] = pack_bf16x2(a[2 * e] + gate * v[2 * e], a[2 * e + 1] + gate * v[2 * e + 1]);
       stream[i] = make_uint4(out[0], out[1], out[2], out[3]);
     }
   }
@@ -200,8 +198,8 @@ void engram_apply(Context& context, const EngramApplyArgs& args) {
           .block = dim3(threads),
           .stream = cuda.stream(),
           .early = true},
-         kv.bf16(), args.rows, rows_each, args.copies, args.d, args.q_weight, args.k_weight, args.norm_eps, args.dead, args.h.bf16(),
-         args.gate ? args.gate.f32() : nullptr);
+         kv.bf16(), args.rows, rows_each, args.copies, args.d, args.q_weight, args.k_weight, args.norm_eps, args.dead,
+         args.h.bf16(), args.gate ? args.gate.f32() : nullptr);
 }
 
 }  // namespace hadal::cuda
