@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "commands.h"
 
 namespace hadal {
@@ -18,8 +19,13 @@ void add_isa_option(CLI::App& command, std::string& name) {
 }
 
 Isa use_isa(const std::string& name) {
-  if (!name.empty()) choose_isa(parse_isa(name));
-  return process_isa();
+  if (name.empty()) return process_isa();
+  const Isa isa = parse_isa(name);
+  choose_isa(isa);
+  const Processor processor = this_processor();
+  if (const std::string_view reason = reason_against(isa, processor); !reason.empty())
+    log::warn("{} is slower than {} here: {}", name, to_string(best_isa(supported_isas(), processor)), reason);
+  return isa;
 }
 
 TouchedMemory::TouchedMemory(size_t bytes) {

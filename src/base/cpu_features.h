@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,7 +25,17 @@ Isa parse_isa(std::string_view name);  // throws Error for an unknown name
 bool cpu_supports(Isa isa);
 std::vector<Isa> supported_isas();  // ascending, `scalar` first
 
-// The instruction set of this process: the best that the CPU has, unless choose_isa was called before the first use.
+struct Processor {
+  std::string vendor;  // as CPUID spells it: GenuineIntel
+  int family = 0, model = 0;
+};
+Processor this_processor();
+// Why a lower instruction set is faster than this one on a processor; empty where none is.
+std::string_view reason_against(Isa isa, const Processor& processor);
+// The last of `supported` that nothing speaks against.
+Isa best_isa(std::span<const Isa> supported, const Processor& processor);
+
+// The instruction set of this process: the best for this CPU, unless choose_isa was called before the first use.
 Isa process_isa();
 // Throws Error when the CPU lacks it, or when process_isa() has already been used with another one.
 void choose_isa(Isa isa);

@@ -4,8 +4,12 @@
 
 #include <array>
 #include <atomic>
+#include <fstream>
+#include <map>
 #include <numeric>
+#include <span>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "base/cpu_features.h"
@@ -74,6 +78,33 @@ TEST(CpuFeatures, NamesRoundTrip) {
   EXPECT_THROW(parse_isa("sse9"), Error);
   EXPECT_EQ(supported_isas().front(), Isa::scalar);
   EXPECT_GE(usable_cpus(), 1);
+}
+
+TEST(CpuFeatures, TheBestInstructionSetIsNotTheLastWhereItsProductsAreSlow) {
+  const std::vector<Isa> bf16 = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
+  std::vector<Isa> amx = bf16;
+  amx.push_back(Isa::amx);
+  const Processor zen4{"AuthenticAMD", 25, 17}, emerald_rapids{"GenuineIntel", 6, 207}, skylake{"GenuineIntel", 6, 85};
+  EXPECT_EQ(best_isa(bf16, zen4), Isa::avx512_bf16);
+  EXPECT_EQ(best_isa(bf16, emerald_rapids), Isa::avx512);
+  EXPECT_EQ(best_isa(amx, emerald_rapids), Isa::amx);
+  EXPECT_EQ(best_isa(std::span(bf16).first(3), skylake), Isa::avx512);
+  EXPECT_FALSE(reason_against(Isa::avx512_bf16, emerald_rapids).empty());
+  EXPECT_TRUE(reason_against(Isa::avx512, emerald_rapids).empty());
+}
+
+// The kernel's own decoding of CPUID.
+TEST(CpuFeatures, TheProcessorIsTheOneOfTheKernel) {
+  std::ifstream info("/proc/cpuinfo");
+  std::map<std::string, std::string> fields;
+  for (std::string line; std::getline(info, line) && !line.empty();)
+    if (const size_t colon = line.find(':'); colon != std::string::npos && colon + 2 <= line.size())
+      fields[line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1)] = line.substr(colon + 2);
+  if (!fields.contains("cpu family")) GTEST_SKIP() << "no /proc/cpuinfo";
+  const Processor p = this_processor();
+  EXPECT_EQ(p.vendor, fields["vendor_id"]);
+  EXPECT_EQ(std::to_string(p.family), fields["cpu family"]);
+  EXPECT_EQ(std::to_string(p.model), fields["model"]);
 }
 
 }  // namespace
