@@ -5,14 +5,14 @@
 # usage: scripts/gpu-check.sh BINARIES OUT [part...]
 #   BINARIES  folder of hadal, hadal_integration_test and (optional) hadal_ops_test
 #   OUT       folder for the logs
-#   part      selftest portable tests run perplexity memcheck speed kernels bench; all but the last two in this order when
+#   part      selftest portable tests run perplexity verify memcheck speed kernels bench; all but the last two in this order when
 #             none is given. kernels needs 60 GiB of GPU memory, bench 125; bench/record.py makes results of their logs
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=${1:?folder of the programs} out=${2:?folder for the logs}
 shift 2
 parts=("$@")
-((${#parts[@]})) || parts=(selftest portable tests run perplexity memcheck speed)
+((${#parts[@]})) || parts=(selftest portable tests run perplexity verify memcheck speed)
 mkdir -p "$out"
 failed=0
 
@@ -70,6 +70,11 @@ for part in "${parts[@]}"; do
       for numerics in bf16 fp8; do
         limit 60 "perplexity-$numerics" "$bin/hadal" perplexity models/hadal-tiny models/hadal-tiny/eval/heldout.txt \
           --device cuda --numerics "$numerics" --json
+      done
+      ;;
+    verify)
+      for numerics in bf16 fp8 official; do
+        limit 30 "verify-$numerics" "$bin/hadal" verify models/hadal-tiny --device cuda --numerics "$numerics"
       done
       ;;
     memcheck)
