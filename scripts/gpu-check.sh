@@ -5,8 +5,8 @@
 # usage: scripts/gpu-check.sh BINARIES OUT [part...]
 #   BINARIES  folder of hadal, hadal_integration_test and (optional) hadal_ops_test
 #   OUT       folder for the logs
-#   part      selftest portable tests run perplexity verify memcheck speed kernels bench; all but the last two in this order when
-#             none is given. kernels needs 60 GiB of GPU memory, bench 125; bench/record.py makes results of their logs
+#   part      selftest portable tests run perplexity verify memcheck speed kernels bench; all but the last two in this order
+#             when none is given. kernels needs 60 GiB of GPU memory, bench 125; bench/record.py makes results of their logs
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=${1:?folder of the programs} out=${2:?folder for the logs}
