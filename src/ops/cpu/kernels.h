@@ -52,6 +52,7 @@ struct LinearTask {
   // What this worker reads after these rows, as far as it is known: rows of this weight from next_n0 on. Prefetched.
   const Weight* next = nullptr;
   int next_n0 = 0;
+  int pass = 0, passes = 1;  // the outputs are computed in so many passes, some rows in each
 };
 
 // One query row of sparse attention and some of its heads.
