@@ -73,18 +73,18 @@ void locate_packed(const Weight& w, PackedProblem& p) {
 }
 
 std::span<const int> packed_widths() {
-  static constexpr int kWidths[] = {64, 128, 136, 160};
+  static constexpr int kWidths[] = {64, 128, 136, 160, 256};
   return kWidths;
 }
 
 void packed_linear(const PackedProblem& p, int multiprocessors, cudaStream_t stream) {
   if (p.rows <= 128 || p.group_n % 256 != 0) return packed_narrow(p, multiprocessors, stream);
-  // Rounds of pieces, each as long as its rows and a start. Tiles of 160 rows have 128 outputs instead of 256: they read
-  // more for each product.
+  // Rounds of pieces, each as long as its rows and a start. Tiles of 160 and 256 rows have 128 outputs instead of 256: with
+  // 160 they read more for each product, with 256 they decode a weight half as often.
   const auto cost = [&](int width) {
-    const int outputs = width == 160 ? 128 : 256;
+    const int outputs = width >= 160 ? 128 : 256, slowness = width == 160 ? 36 : width == 256 ? 31 : 32;
     const int64_t pieces = int64_t{p.n / outputs} * ((p.rows + width - 1) / width);
-    return (pieces + multiprocessors - 1) / multiprocessors * (width + 16) * outputs * (outputs == 128 ? 9 : 8);
+    return (pieces + multiprocessors - 1) / multiprocessors * (width + 16) * outputs * slowness;
   };
   int best = p.width;
   if (best == 0) {
