@@ -277,7 +277,7 @@ void time_all(CudaContext& context, bool few_rows) {
 }
 
 // ---- 16-bit products of packed weights: width 0 is the cost model's choice; gathered rows come by x_row
-bool sixteen_bits(CudaContext& context, const Shape& shape) {
+bool sixteen_bits(CudaContext& context, const Shape& shape, bool once = false) {
   DeviceArray<uint8_t> data(size_t(shape.n) * shape.k), scale(size_t(shape.n) * shape.k / 1024);
   fill_codes<<<4096, 256>>>(data.get(), data.bytes(), 5);
   fill_scales<<<512, 256>>>(scale.get(), scale.bytes(), 5);
@@ -317,6 +317,7 @@ bool sixteen_bits(CudaContext& context, const Shape& shape) {
     if (want.empty()) want = have;
     const bool equal = have == want;
     ok &= equal;
+    if (once) continue;
     const Time t = time_graph(
         4, [&, w = width, g = gathered](cudaStream_t s, int i) { run(w, g, s, i); }, 100, 9);
     const std::string name = std::string(shape.name) + " x 4096, width " + std::to_string(width) +
@@ -486,6 +487,7 @@ void run_counters(CudaContext& context) {
     fp8_linear(m.problem(x.fp8, y.get()), context.multiprocessors(), context.stream());
     context.wait();
   }
+  sixteen_bits(context, kShapes[4], true);
   EngramLayer layer(context, kMost);
   layer.gather(true);
   layer.apply(true, 0);
