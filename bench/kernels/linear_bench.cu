@@ -3,7 +3,7 @@
 // Then times of kernels, beside the rate of the matrix unit alone. bf16: the five of a layer in 16-bit products, every width of
 // tiles, and that all give the same bits. input: the whole operator in front of attention. engram: that layer, with rows
 // gathered as bf16 and as Q4. counters: each kernel of interest once, for a profiler.
-//                                                    linear_bench [check|time|few|all|bf16|input|engram|counters]
+//                                                    linear_bench [check|pair|time|few|all|bf16|input|engram|counters]
 #include <memory>
 #include <string>
 
@@ -115,7 +115,8 @@ constexpr Variant kWide[] = {{"chosen", fp8_linear},
                              {"128 x 128", launch_fp8_wide<Fp8Wide<1, 128, 6, false>>},
                              {"128 x 160", launch_fp8_wide<Fp8Wide<1, 160, 5, false>>},
                              {"128 x 192", launch_fp8_wide<Fp8Wide<1, 192, 4, false>>},
-                             {"256 x 128", launch_fp8_wide<Fp8Wide<2, 128, 4, false>>}};
+                             {"256 x 128", launch_fp8_wide<Fp8Wide<2, 128, 4, false>>},
+                             {"192 x 128", launch_fp8_wide<Fp8Wide<1, 128, 4, false, 3>>}};
 constexpr Variant kNarrow[] = {{"chosen", fp8_linear}};
 bool check(CudaContext& context, const Shape& shape) {
   Scratch scratch(context);
@@ -204,6 +205,53 @@ bool check(CudaContext& context, const Shape& shape) {
   }
   std::printf(" %s\n", ok ? "pass" : "FAIL");
   std::fflush(stdout);
+  return ok;
+}
+
+// Two weights in one launch: the bits of two launches, for any number of rows; and the time of both ways.
+bool check_pair(CudaContext& context, const Shape& shape) {
+  const Matrix first(context, shape, 5, 8), second(context, shape, 6, 8);
+  bool ok = true;
+  for (const int rows : {9, 16, 32, 64, 100, 128, 129, 300, 1024, kMost}) {
+    Scratch scratch(context);
+    Rows x(context, scratch, rows, shape.k, 9);
+    DeviceArray<uint16_t> y(size_t(rows) * shape.n), z(size_t(rows) * shape.n);
+    const auto together = [&](cudaStream_t s, int i) {
+      Fp8Problem p = first.problem(x.fp8, y.get(), i);
+      const Fp8Problem q = second.problem(x.fp8, z.get(), i);
+      p.second_weights = q.weights;
+      p.second_scales = q.weight_scales;
+      p.second_y = q.y;
+      fp8_linear(p, context.multiprocessors(), s);
+    };
+    const auto apart = [&](cudaStream_t s, int i) {
+      fp8_linear(first.problem(x.fp8, y.get(), i), context.multiprocessors(), s);
+      fp8_linear(second.problem(x.fp8, z.get(), i), context.multiprocessors(), s);
+    };
+    std::vector<std::vector<uint16_t>> results;
+    std::vector<double> ms[2];
+    for (int way = 0; way < 2; ++way) {
+      y.poison();
+      z.poison();
+      HADAL_CUDA(cudaDeviceSynchronize());
+      way == 0 ? apart(context.stream(), 0) : together(context.stream(), 0);
+      context.wait();
+      results.push_back(y.host());
+      results.push_back(z.host());
+    }
+    const bool equal = results[0] == results[2] && results[1] == results[3] && results[0] != results[1];
+    ok &= equal;
+    if (rows != 16 && rows != 32 && rows != 128 && rows < 1024 && equal) continue;
+    for (int round = 0; round < 3; ++round)
+      for (int way = 0; way < 2; ++way)
+        ms[way].push_back(
+            time_graph(
+                8, [&](cudaStream_t s, int i) { way == 0 ? apart(s, i) : together(s, i); }, rows > 1000 ? 40 : 5, 7)
+                .median_ms);
+    for (auto& m : ms) std::sort(m.begin(), m.end());
+    std::printf("pair of %s x %d: %.4f ms apart, %.4f together, %s\n", shape.name, rows, ms[0][1], ms[1][1],
+                equal ? "equal" : "DIFFERENT");
+  }
   return ok;
 }
 
@@ -503,6 +551,9 @@ int main(int argc, char** argv) {
   bool ok = true;
   if (what == "check" || what == "all")
     for (const auto& shape : hadal::bench::kShapes) ok &= hadal::bench::check(context, shape);
+  if (what == "check" || what == "all" || what == "pair")
+    ok &= hadal::bench::check_pair(context, hadal::bench::kShapes[5]);
+  if (what == "pair") return ok ? 0 : 1;
   if (what == "bf16") {
     for (int i = 0; i < 5; ++i) ok &= hadal::bench::sixteen_bits(context, hadal::bench::kShapes[i]);
     return ok ? 0 : 1;

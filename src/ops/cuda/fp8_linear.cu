@@ -27,7 +27,8 @@ __global__ void scales_kernel(const uint8_t* scale, int n, int k, float* out) {
 }
 
 // Weights with many outputs have CTAs enough without cutting k, and then one that stays on its multiprocessor is faster:
-// wo_b, 80 blocks of 64 outputs, takes 16 microseconds so and 30 with its k cut into four; wq_a, 20 blocks, 11.5 and 8.
+// wo_b, 80 blocks of 64 outputs, takes 13 microseconds so and 30 with its k cut into four; wq_a, 20 blocks, 6.6 and 6.5, of
+// which the rounding of its rows is a part.
 bool cuts_k(int rows, int n, int k) { return rows <= kFewRows && n <= 48 * 64 && k <= kMostFewColumns; }
 
 }  // namespace
@@ -56,6 +57,12 @@ void locate_packed_fp8(const Weight& w, Fp8Problem& p) {
   p.weight_scales = reinterpret_cast<const float*>(p.weights + code_bytes(w));
 }
 
+void locate_second_fp8(const Weight& w, Fp8Problem& p) {
+  HADAL_CUDA_CHECK(w.n == p.n && w.k == p.k);
+  p.second_weights = static_cast<const uint8_t*>(w.packed);
+  p.second_scales = reinterpret_cast<const float*>(p.second_weights + code_bytes(w));
+}
+
 bool rounds_rows(int rows, const Weight& w) { return cuts_k(rows, w.n, w.k); }
 
 bool quantises_results(const Fp8Problem& p) { return p.x.rows > kNarrowRows && p.group_n % 128 == 0; }
@@ -65,6 +72,8 @@ void fp8_linear(const Fp8Problem& p, int multiprocessors, cudaStream_t stream) {
   HADAL_CUDA_CHECK(p.k % 128 == 0 && p.group_n % 64 == 0 && p.n % p.group_n == 0);
   HADAL_CUDA_CHECK(p.x.columns == p.n / p.group_n * p.k && (!p.quantised || quantises_results(p)));
   HADAL_CUDA_CHECK(p.quantised || p.y_stride % 8 == 0);
+  HADAL_CUDA_CHECK(p.second_weights == nullptr ||
+                   (p.n == p.group_n && !p.quantised && p.second_y != nullptr && !cuts_k(p.x.rows, p.n, p.k)));
   if (cuts_k(p.x.rows, p.n, p.k)) return fp8_few(p, stream);
   HADAL_CUDA_CHECK(p.x.codes != nullptr);
   if (p.x.rows > kNarrowRows && p.group_n % 128 == 0) return fp8_wide(p, multiprocessors, stream);

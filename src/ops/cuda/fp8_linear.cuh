@@ -2,7 +2,7 @@
 //
 // Wide (prefill): rows of x are the M side of the matrix instruction and weights the N side, so that a thread needs two row
 // scales for each of its 64-row blocks and one weight scale for 32 columns: adding a partial sum costs one fused
-// multiply-add. Two warpgroups take their partial sums in turn, and while one adds, the other multiplies.
+// multiply-add. Two or three warpgroups take their partial sums in turn, and while one adds, another multiplies.
 // Narrow (decode): weights are the M side, so that no product is wasted on rows that are not there. The tensor core gives
 // the same bits for exchanged operands.
 // Both read operands as they lie in memory, by bulk copies into a ring of stages of 128 of k.
@@ -31,13 +31,27 @@ __device__ __forceinline__ void multiply_group(float* d, uint64_t a, uint64_t b)
   wgmma_commit();
 }
 
+// Where weights come from and results go.
+struct Fp8Side {
+  const uint8_t* weights;
+  const float* scales;
+  uint16_t* y;
+};
+__device__ __forceinline__ Fp8Side fp8_side(const Fp8Problem& p, bool second) {
+  return second ? Fp8Side{p.second_weights, p.second_scales, p.second_y} : Fp8Side{p.weights, p.weight_scales, p.y};
+}
+// Outputs of one weight, or of both.
+__host__ __device__ __forceinline__ int fp8_sides(const Fp8Problem& p) { return p.second_weights != nullptr ? 2 : 1; }
+
 // ---- wide ------------------------------------------------------------------------------------------------------
-template <int Blocks, int N, int Stages, bool Quantise>
+template <int Blocks, int N, int Stages, bool Quantise, int Groups = 2>
 struct Fp8Wide {
+  static constexpr int kGroups = Groups;  // warpgroups that multiply
   static constexpr int kBlocks = Blocks, kN = N, kStages = Stages;
-  static constexpr bool kQuantise = Quantise;  // results as Q4 instead of bf16: N = 128
-  static constexpr int kRows = 128 * Blocks;   // a warpgroup has Blocks blocks of 64
-  static constexpr int kThreads = 384;
+  static constexpr bool kQuantise = Quantise;         // results as Q4 instead of bf16: N = 128
+  static constexpr int kRows = 64 * Groups * Blocks;  // a warpgroup has Blocks blocks of 64
+  static constexpr int kThreads = 128 * (Groups + 1);
+  static constexpr int kRegisters = Groups == 2 ? 240 : 160;
   // Scales of the piece's blocks of 32 outputs, from a 16-byte boundary on.
   static constexpr int kScales = N % 128 == 0 ? N / 32 : (N / 32 + 6) / 4 * 4;
   static constexpr int kScaleVector = N % 128 == 0 ? 4 : N % 64 == 0 ? 2 : 1;  // how they are aligned in shared memory
@@ -48,7 +62,7 @@ template <class S>
 struct Fp8WideShared {
   uint8_t rows[S::kStages][S::kRows * 128];
   uint8_t weights[S::kStages][S::kN * 128];
-  uint8_t results[8][16 * S::kResultRow];  // of a warp
+  uint8_t results[4 * S::kGroups][16 * S::kResultRow];  // of a warp
   float row_scales[S::kStages][S::kRows];
   float weight_scales[S::kStages][S::kScales];
   uint64_t full[S::kStages], empty[S::kStages];
@@ -56,18 +70,22 @@ struct Fp8WideShared {
 
 struct Fp8Piece {
   int row0, n0, input;  // input: the first group of 128 of x
+  bool second;          // of the second weight
 };
 // Pieces that run at the same time share weights and go through all rows.
 template <class S>
 struct Fp8Pieces {
-  int row_tiles, group_tiles, count;
-  __device__ __forceinline__ explicit Fp8Pieces(const Fp8Problem& p)
+  int row_tiles, group_tiles, groups, count;
+  __host__ __device__ __forceinline__ explicit Fp8Pieces(const Fp8Problem& p)
       : row_tiles((p.x.rows + S::kRows - 1) / S::kRows),
         group_tiles((p.group_n + S::kN - 1) / S::kN),
-        count(row_tiles * group_tiles * (p.n / p.group_n)) {}
+        groups(p.n / p.group_n),
+        count(row_tiles * group_tiles * groups * fp8_sides(p)) {}
   __device__ __forceinline__ Fp8Piece operator()(const Fp8Problem& p, int number) const {
-    const int tile = number / row_tiles, group = tile / group_tiles;
-    return {number % row_tiles * S::kRows, group * p.group_n + tile % group_tiles * S::kN, group * (p.k / 128)};
+    const int tile = number / row_tiles, at = tile / group_tiles;
+    const bool second = at >= groups;
+    const int group = second ? at - groups : at;
+    return {number % row_tiles * S::kRows, group * p.group_n + tile % group_tiles * S::kN, group * (p.k / 128), second};
   }
 };
 
@@ -81,9 +99,10 @@ __device__ __forceinline__ void fp8_supply(Fp8WideShared<S>& s, const Fp8Problem
     // What lies behind the last row or output stays as it is in shared memory: its products are not stored.
     const uint32_t row_bytes = min(S::kRows, p.x.padded - piece.row0) * 128, n_bytes = min(S::kN, p.n - piece.n0) * 128;
     const uint8_t* rows = p.x.codes + (static_cast<int64_t>(piece.input) * p.x.padded + piece.row0) * 128;
-    const uint8_t* weights = p.weights + static_cast<int64_t>(piece.n0) * 128;
+    const Fp8Side side = fp8_side(p, piece.second);
+    const uint8_t* weights = side.weights + static_cast<int64_t>(piece.n0) * 128;
     const float* row_scales = p.x.scales + static_cast<int64_t>(piece.input) * p.x.padded + piece.row0;
-    const float* weight_scales = p.weight_scales + piece.n0 / 32 / 4 * 4;
+    const float* weight_scales = side.scales + piece.n0 / 32 / 4 * 4;
     for (int k = 0; k < k_groups; ++k) {
       mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
       uint64_t* full = &s.full[ring.stage];
@@ -103,8 +122,8 @@ __device__ __forceinline__ void fp8_supply(Fp8WideShared<S>& s, const Fp8Problem
 
 // A warp's 16 rows of sums to y through shared memory, half of the columns at a time, so that rows are written in runs.
 template <class S>
-__device__ __forceinline__ void write_rows(const Fp8Problem& p, int n0, int row0, uint8_t* results, int lane,
-                                           const float* sum) {
+__device__ __forceinline__ void write_rows(const Fp8Problem& p, uint16_t* y, int n0, int row0, uint8_t* results,
+                                           int lane, const float* sum) {
   constexpr int kChunks = S::kN / 16;  // of 16 bytes in half a row
   const uint32_t address = smem_address(results) + (lane & 15) * S::kResultRow + (lane >> 4) * 16;
   const int columns = p.group_n - n0 % p.group_n, rows = p.x.rows - row0;
@@ -118,7 +137,7 @@ __device__ __forceinline__ void write_rows(const Fp8Problem& p, int n0, int row0
                     pack_bf16x2(v[6], v[7]));
     }
     __syncwarp();
-    uint16_t* out = p.y + static_cast<int64_t>(row0) * p.y_stride + n0 + half * (S::kN / 2);
+    uint16_t* out = y + static_cast<int64_t>(row0) * p.y_stride + n0 + half * (S::kN / 2);
 #pragma unroll
     for (int i = lane; i < 16 * kChunks; i += 32) {
       const int row = i / kChunks, chunk = i % kChunks;
@@ -241,7 +260,7 @@ __device__ __forceinline__ void fp8_consume(Fp8WideShared<S>& s, const Fp8Proble
       if constexpr (S::kQuantise)
         write_codes<S>(p, piece.n0, row0, results, lane, sum[b]);
       else
-        write_rows<S>(p, piece.n0, row0, results, lane, sum[b]);
+        write_rows<S>(p, fp8_side(p, piece.second).y, piece.n0, row0, results, lane, sum[b]);
     }
   }
 }
@@ -253,7 +272,7 @@ __global__ void __launch_bounds__(S::kThreads, 1) fp8_wide_kernel(const __grid_c
   if (threadIdx.x == 0) {
     for (int i = 0; i < S::kStages; ++i) {
       mbarrier_init(&s.full[i], 1);
-      mbarrier_init(&s.empty[i], 8);
+      mbarrier_init(&s.empty[i], 4 * S::kGroups);
     }
     mbarrier_init_fence();
   }
@@ -262,11 +281,11 @@ __global__ void __launch_bounds__(S::kThreads, 1) fp8_wide_kernel(const __grid_c
   let_next_start();
   // The same in all lanes, as the compiler must know to keep descriptors in uniform registers.
   const int group = __shfl_sync(kFullWarp, threadIdx.x / 128, 0), thread = threadIdx.x % 128;
-  if (group == 2) {
+  if (group == S::kGroups) {
     registers_give<24>();
     if (thread == 0) fp8_supply<S>(s, p);
   } else {
-    registers_take<240>();
+    registers_take<S::kRegisters>();
     fp8_consume<S>(s, p, group, thread);
   }
 }
@@ -275,9 +294,8 @@ template <class S>
 void launch_fp8_wide(const Fp8Problem& p, int multiprocessors, cudaStream_t stream) {
   constexpr int kBytes = sizeof(Fp8WideShared<S>);
   static_assert(kBytes <= 227 * 1024);
-  const int pieces = (p.x.rows + S::kRows - 1) / S::kRows * ((p.group_n + S::kN - 1) / S::kN) * (p.n / p.group_n);
   launch("fp8_wide", fp8_wide_kernel<S>,
-         {.grid = dim3(std::min(pieces, multiprocessors)),
+         {.grid = dim3(std::min(Fp8Pieces<S>(p).count, multiprocessors)),
           .block = dim3(S::kThreads),
           .shared = kBytes,
           .stream = stream,
@@ -305,10 +323,11 @@ struct Fp8NarrowShared {
 // 64 outputs of up to N rows; pieces that run at the same time share weights.
 template <class S>
 struct Fp8NarrowPieces {
-  int row_tiles, count;
-  __device__ __forceinline__ explicit Fp8NarrowPieces(const Fp8Problem& p)
-      : row_tiles((p.x.rows + S::kN - 1) / S::kN), count(p.n / 64 * row_tiles) {}
-  __device__ __forceinline__ int block(int number) const { return number / row_tiles; }
+  int row_tiles, blocks, count;
+  __host__ __device__ __forceinline__ explicit Fp8NarrowPieces(const Fp8Problem& p)
+      : row_tiles((p.x.rows + S::kN - 1) / S::kN), blocks(p.n / 64), count(blocks * row_tiles * fp8_sides(p)) {}
+  __device__ __forceinline__ bool second(int number) const { return number >= blocks * row_tiles; }
+  __device__ __forceinline__ int block(int number) const { return number / row_tiles - (second(number) ? blocks : 0); }
   __device__ __forceinline__ int row0(int number) const { return number % row_tiles * S::kN; }
 };
 
@@ -324,6 +343,7 @@ __device__ __forceinline__ void fp8_supply(Fp8NarrowShared<S>& s, const Fp8Probl
   if constexpr (!kWeights) wait_for_previous();  // weights come before
   for (int number = blockIdx.x; number < pieces.count; number += gridDim.x) {
     const int block = pieces.block(number), row0 = pieces.row0(number);
+    const Fp8Side side = fp8_side(p, pieces.second(number));
     const int rows = min(S::kN, (p.x.rows - row0 + 7) / 8 * 8);
     const int64_t input = static_cast<int64_t>(block * 64 / p.group_n) * k_groups;
     for (int k = 0; k < k_groups; ++k) {
@@ -333,9 +353,9 @@ __device__ __forceinline__ void fp8_supply(Fp8NarrowShared<S>& s, const Fp8Probl
         bulk_copy(to, from, bytes, &s.full[ring.stage]);
       };
       if constexpr (Copy == Fp8Copy::weights)
-        copy(s.weights[ring.stage], p.weights + (static_cast<int64_t>(k) * p.n + block * 64) * 128, 64 * 128);
+        copy(s.weights[ring.stage], side.weights + (static_cast<int64_t>(k) * p.n + block * 64) * 128, 64 * 128);
       else if constexpr (Copy == Fp8Copy::weight_scales)
-        copy(s.weight_scales[ring.stage], p.weight_scales + block / 2 * 4 + k * (p.n / 32), 4 * sizeof(float));
+        copy(s.weight_scales[ring.stage], side.scales + block / 2 * 4 + k * (p.n / 32), 4 * sizeof(float));
       else if constexpr (Copy == Fp8Copy::rows)
         copy(s.rows[ring.stage], p.x.codes + ((input + k) * p.x.padded + row0) * 128, rows * 128);
       else
@@ -407,7 +427,7 @@ __device__ __forceinline__ void fp8_consume(Fp8NarrowShared<S>& s, const Fp8Prob
                                pack_bf16x2(sum[4 * j + 2], sum[4 * j + 3]));
     named_barrier(1, 128);
     const int chunk = thread & 7, rows = min(S::kN, p.x.rows - row0);
-    uint16_t* out = p.y + row0 * p.y_stride + block * 64 + chunk * 8;
+    uint16_t* out = fp8_side(p, pieces.second(number)).y + row0 * p.y_stride + block * 64 + chunk * 8;
 #pragma unroll 4
     for (int i = thread >> 3; i < rows; i += 16)
       *reinterpret_cast<uint4*>(out + i * p.y_stride) =
@@ -445,9 +465,8 @@ template <class S>
 void launch_fp8_narrow(const Fp8Problem& p, int multiprocessors, cudaStream_t stream) {
   constexpr int kBytes = sizeof(Fp8NarrowShared<S>);
   static_assert(S::kResident * (kBytes + 1024) <= 228 * 1024);
-  const int pieces = p.n / 64 * ((p.x.rows + S::kN - 1) / S::kN);
   launch("fp8_narrow", fp8_narrow_kernel<S>,
-         {.grid = dim3(std::min(pieces, multiprocessors * S::kResident)),
+         {.grid = dim3(std::min(Fp8NarrowPieces<S>(p).count, multiprocessors * S::kResident)),
           .block = dim3(S::kThreads),
           .shared = kBytes,
           .stream = stream,

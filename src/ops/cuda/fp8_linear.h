@@ -31,9 +31,15 @@ struct Fp8Problem {
   uint16_t* y = nullptr;                 // bf16 [rows, y_stride], or
   int64_t y_stride = 0;
   Fp8Rows quantised;  // Q4 of the bf16 results
+  // The same rows by another weight of the same shape in the same launch; n = group_n, results are bf16, and rounds_rows()
+  // does not hold.
+  const uint8_t* second_weights = nullptr;
+  const float* second_scales = nullptr;
+  uint16_t* second_y = nullptr;
   int tile = -1;  // of more than 128 rows: one of fp8_wide_tiles, -1 = the one that a cost model expects to be fastest
 };
 void locate_packed_fp8(const Weight& weight, Fp8Problem& problem);
+void locate_second_fp8(const Weight& weight, Fp8Problem& problem);
 // Names of the tiles of more than 128 rows ("rows x outputs"), with or without `quantised` results. All give the same bits.
 std::span<const char* const> fp8_wide_tiles(bool quantised);
 void fp8_linear(const Fp8Problem& problem, int multiprocessors, cudaStream_t stream);

@@ -6,10 +6,9 @@ namespace {
 // Rounds of pieces, each as long as its products and, where it ends, about one group of 128 of k.
 template <class S>
 int64_t cost(const Fp8Problem& p, int multiprocessors) {
-  const int64_t pieces =
-      int64_t{(p.x.rows + S::kRows - 1) / S::kRows} * ((p.group_n + S::kN - 1) / S::kN) * (p.n / p.group_n);
+  const int64_t pieces = Fp8Pieces<S>(p).count;
   // Smaller tiles are slower for their size: they read more for each product.
-  const int slowness = S::kRows == 256 ? 50 : S::kN == 192 ? 51 : S::kN == 160 ? 52 : 56;
+  const int slowness = S::kRows >= 192 ? 50 : S::kN == 192 ? 51 : S::kN == 160 ? 52 : 56;
   const int64_t area = int64_t{S::kRows} * S::kN * slowness;
   return (pieces + multiprocessors - 1) / multiprocessors * area * (p.k / 128 + 1);
 }
@@ -21,9 +20,10 @@ struct Tile {
 template <class... Shapes>
 constexpr Tile kTiles[] = {{cost<Shapes>, launch_fp8_wide<Shapes>}...};
 
-constexpr const char* kNames[] = {"128x192", "256x128", "128x160", "128x128"};
+constexpr const char* kNames[] = {"128x192", "256x128", "128x160", "128x128", "192x128"};
 constexpr std::span<const Tile> kWide =
-    kTiles<Fp8Wide<1, 192, 4, false>, Fp8Wide<2, 128, 4, false>, Fp8Wide<1, 160, 5, false>, Fp8Wide<1, 128, 6, false>>;
+    kTiles<Fp8Wide<1, 192, 4, false>, Fp8Wide<2, 128, 4, false>, Fp8Wide<1, 160, 5, false>, Fp8Wide<1, 128, 6, false>,
+           Fp8Wide<1, 128, 4, false, 3>>;
 constexpr const char* kQuantisedNames[] = {"256x128", "128x128"};
 constexpr std::span<const Tile> kQuantised = kTiles<Fp8Wide<2, 128, 4, true>, Fp8Wide<1, 128, 6, true>>;
 static_assert(std::size(kNames) == kWide.size() && std::size(kQuantisedNames) == kQuantised.size());

@@ -86,7 +86,7 @@ int tuned_tile(const CudaContext& context, const Weight& w, int rows, bool fp8, 
   return at == names.end() ? -1 : static_cast<int>(at - names.begin());
 }
 
-void run_fp8(CudaContext& context, const LinearArgs& a) {
+void run_fp8(CudaContext& context, const LinearArgs& a, const LinearArgs* second = nullptr) {
   const Weight& w = a.w;
   Scratch scratch(context);
   Fp8Problem p;
@@ -110,7 +110,12 @@ void run_fp8(CudaContext& context, const LinearArgs& a) {
   p.y = a.y;
   p.y_stride = a.y_stride;
   const bool rounded = a.y_fp8 && quantises_results(p);
-  p.tile = tuned_tile(context, w, a.rows, true, rounded);
+  if (second != nullptr) {
+    locate_second_fp8(second->w, p);
+    p.second_y = second->y;
+  } else {
+    p.tile = tuned_tile(context, w, a.rows, true, rounded);
+  }
   if (!a.y_fp8) return fp8_linear(p, context.multiprocessors(), context.stream());
   if (rounded) {
     p.quantised = a.y_fp8;
@@ -155,6 +160,16 @@ LinearArgs linear_args(const Tensor& x, const Weight& w, const Tensor& y) {
     a.y = y.bf16();
   a.y_stride = y.cols;
   return a;
+}
+
+void linear_pair(CudaContext& context, const LinearArgs& first, const LinearArgs& second) {
+  HADAL_CUDA_CHECK(first.x == second.x && first.rows == second.rows && first.x_fp8.codes == second.x_fp8.codes);
+  const Weight &a = first.w, &b = second.w;
+  if (first.rows > 0 && first.groups == 1 && reads_fp8(context, a) && reads_fp8(context, b) && a.n == b.n &&
+      a.k == b.k && !rounds_rows(first.rows, a) && !first.y_fp8 && !second.y_fp8 && first.y_stride == second.y_stride)
+    return run_fp8(context, first, &second);
+  linear(context, first);
+  linear(context, second);
 }
 
 void linear(CudaContext& context, const LinearArgs& a) {

@@ -36,6 +36,9 @@ struct LinearArgs {
 
 // A weight with `packed` set goes through packed_linear.h: FP8 weights of the release do, after prepare_weight.
 void linear(CudaContext& context, const LinearArgs& args);
+// Two linears that read the same rows: in one launch where both are FP8 by FP8 and of one shape, but for the few rows that
+// such a kernel rounds itself, which has CTAs enough.
+void linear_pair(CudaContext& context, const LinearArgs& first, const LinearArgs& second);
 
 // Whether a linear with this weight multiplies FP8 by FP8 (fp8_linear.h).
 bool reads_fp8(const CudaContext& context, const Weight& w, int groups = 1);

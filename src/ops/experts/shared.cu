@@ -1,5 +1,7 @@
 #include "ops/cuda/errors.h"
 #include "ops/cuda/fp8_rows.cuh"
+#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/linear.h"
 #include "ops/experts/general.h"
 #include "ops/experts/shared.h"
@@ -10,6 +12,8 @@ namespace {
 // SwiGLU and Q4 of its result: 16 lanes a group of 128 columns.
 __global__ void __launch_bounds__(256)
     swiglu_fp8_kernel(const uint16_t* gate, const uint16_t* up, float limit, Fp8Rows out) {
+  wait_for_previous();
+  let_next_start();
   const int groups = out.columns / 128, i = blockIdx.x * 16 + threadIdx.x / 16, lane16 = threadIdx.x % 16;
   if (i >= out.rows * groups) return;
   const int row = i / groups, group = i % groups;
@@ -46,17 +50,16 @@ const uint16_t* shared_expert(CudaContext& context, Scratch& scratch, const Expe
     x = shared_expert_rows(context, scratch, args);
     if (x) quantise_rows(context, args.x.bf16(), args.x.cols, nullptr, x);
   }
-  for (const auto& [weight, to] : {std::pair{&w.w1, &gate}, std::pair{&w.w3, &up}}) {
-    LinearArgs a = linear_args(args.x, *weight, *to);
-    a.x_fp8 = x;
-    linear(context, a);
-  }
+  LinearArgs to_gate = linear_args(args.x, w.w1, gate), to_up = linear_args(args.x, w.w3, up);
+  to_gate.x_fp8 = to_up.x_fp8 = x;
+  linear_pair(context, to_gate, to_up);
   LinearArgs down = linear_args(gate, w.w2, out);
   if (wants_fp8(context, rows, w.w2)) {
     down.x_fp8 = fp8_rows(scratch, rows, width);
     const int groups = rows * (width / 128);
-    swiglu_fp8_kernel<<<(groups + 15) / 16, 256, 0, context.stream()>>>(gate.bf16(), up.bf16(), args.limit, down.x_fp8);
-    HADAL_CUDA_LAUNCHED("swiglu_fp8");
+    launch("swiglu_fp8", swiglu_fp8_kernel,
+           {.grid = dim3((groups + 15) / 16), .block = dim3(256), .stream = context.stream(), .early = true},
+           gate.bf16(), up.bf16(), args.limit, down.x_fp8);
   } else {
     swiglu(gate.bf16(), up.bf16(), gate.bf16(), static_cast<int64_t>(count), args.limit, context.stream());
   }
