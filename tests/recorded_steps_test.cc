@@ -2,7 +2,10 @@
 // pages and go.
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "engine/warm_up.h"
+#include "engine_support.h"
 #include "golden.h"
 
 namespace hadal {
@@ -14,10 +17,11 @@ struct Live {
 };
 
 constexpr int kSlots = 3, kPages = 12;
-constexpr int kPrompts = 3, kDecodeSteps = 35;  // of decode_course
+constexpr int kPrompts = 3, kDecodeSteps = 43;  // of decode_course
 
 // Logits of every decode step of a fixed course of requests, of those alone and not of what fills up the steps.
-std::vector<std::vector<float>> decode_course(GoldenModel& golden, CachePools& pools, const std::string& set) {
+std::vector<std::vector<float>> decode_course(GoldenModel& golden, CachePools& pools, const std::string& set,
+                                              PrefillMode mode = PrefillMode::exact) {
   const std::vector<int32_t> ids = golden_ids(set);
   deepseek_v41::Model& model = golden.model;
   Context& context = *golden.context;
@@ -41,40 +45,47 @@ std::vector<std::vector<float>> decode_course(GoldenModel& golden, CachePools& p
     Live& request = live.emplace_back();
     request.state = std::make_unique<RequestState>(pools);
     request.ids = ids;
-    request.state->begin_prompt(prompt, PrefillMode::exact, model.config().sliding_window);
+    request.state->begin_prompt(prompt, mode, model.config().sliding_window);
     context.reset_step();
     request.state->propose(std::span(ids).first(static_cast<size_t>(prompt)));
     const SegmentRequest segment{request.state.get(), LogitsWanted::last};
     step({&segment, 1});
   };
-  const auto decode = [&](int steps, int width) {
+  // Request i feeds widths[i] tokens a step, or the last of them.
+  const auto decode = [&](int steps, const std::vector<int>& widths) {
     for (int i = 0; i < steps; ++i) {
       context.reset_step();
       std::vector<SegmentRequest> requests;
-      for (Live& r : live) {
-        r.state->propose(std::span(r.ids).subspan(static_cast<size_t>(r.state->length()), static_cast<size_t>(width)));
-        requests.push_back({r.state.get(), LogitsWanted::all});
+      for (size_t r = 0; r < live.size(); ++r) {
+        RequestState& state = *live[r].state;
+        const int width = widths[std::min(r, widths.size() - 1)];
+        state.propose(std::span(live[r].ids).subspan(static_cast<size_t>(state.length()), static_cast<size_t>(width)));
+        requests.push_back({&state, LogitsWanted::all});
       }
       step(requests);
     }
   };
   arrive(121);
-  decode(12, 1);  // over the edge of the first page
+  decode(12, {1});  // over the edge of the first page
   arrive(7);
-  decode(4, 1);
+  decode(4, {1});
   arrive(60);
-  decode(5, 1);
-  decode(4, 3);  // as with drafts
+  decode(5, {1});
+  decode(4, {3});  // as with drafts
+  decode(3, {1, 3, 2});
+  decode(2, {3, 1, 1});
   live.erase(live.begin());
-  decode(4, 1);
+  decode(4, {1});
+  decode(3, {2, 3});
   live.erase(live.begin() + 1);
-  decode(6, 1);
+  decode(6, {1});
   return seen;
 }
 
-std::vector<std::vector<float>> decode_course(GoldenModel& golden, const std::string& set) {
+std::vector<std::vector<float>> decode_course(GoldenModel& golden, const std::string& set,
+                                              PrefillMode mode = PrefillMode::exact) {
   CachePools pools(*golden.context, golden.model.cache_layout(), kSlots, kPages);
-  return decode_course(golden, pools, set);
+  return decode_course(golden, pools, set, mode);
 }
 
 // What every cache of the pools holds for the pages and slots in use is what the steps wrote; this is all of it.
@@ -102,7 +113,8 @@ TEST(RecordedSteps, FilledUpStepsGiveTheSameBitsAndWriteNothingElse) {
       CachePools plain(*golden.context, golden.model.cache_layout(), kSlots, kPages);
       CachePools filled(*golden.context, golden.model.cache_layout(), kSlots, kPages);
       const auto want = decode_course(golden, plain, set);
-      golden.model.set_decode_buckets({{5}, {7, kPages}, 3});
+      // Of up to 9 rows of 3 requests: up to five rows that fill up, and up to seven segments without rows.
+      golden.model.set_decode_buckets({{{6, 6}, {11, 8}}, {7, kPages}});
       expect_equal(decode_course(golden, filled, set), want, set);
       EXPECT_EQ(contents(filled), contents(plain)) << set;
     }
@@ -111,11 +123,38 @@ TEST(RecordedSteps, FilledUpStepsGiveTheSameBitsAndWriteNothingElse) {
 
 TEST(RecordedSteps, BucketsCoverWhatTheyShould) {
   const DecodeBuckets b = decode_buckets(100, 530, 1);
-  EXPECT_EQ(b.requests, (std::vector<int>{1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14,
-                                          15, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 100}));
+  std::vector<int> rows;
+  for (const DecodeBuckets::Size& size : b.sizes) {
+    rows.push_back(size.rows);
+    EXPECT_EQ(size.segments, size.rows);
+  }
+  EXPECT_EQ(rows, (std::vector<int>{1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14,
+                                    15, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 100}));
   EXPECT_EQ(b.pages, (std::vector<int>{64, 256, 530}));
-  EXPECT_EQ(decode_buckets(1, 3, 1).requests, std::vector<int>{1});
+  EXPECT_EQ(decode_buckets(1, 3, 1).sizes, (std::vector<DecodeBuckets::Size>{{1, 1}}));
   EXPECT_EQ(decode_buckets(1, 3, 1).pages, std::vector<int>{3});
+}
+
+// Every mixture of drafts has a size, which is little more than it needs, and there are few.
+TEST(RecordedSteps, BucketsHoldEveryMixtureOfDrafts) {
+  for (const int requests : {1, 2, 3, 5, 16, 17, 32, 100, 256})
+    for (const int width : {1, 2, 3, 4, 6, 8}) {
+      const DecodeBuckets b = decode_buckets(requests, 64, width);
+      EXPECT_TRUE(std::is_sorted(b.sizes.begin(), b.sizes.end(), [](const auto& a, const auto& c) {
+        return std::pair(a.rows, a.segments) < std::pair(c.rows, c.segments);
+      }));
+      EXPECT_LE(b.sizes.size(), 16 + 8 * std::bit_width(static_cast<unsigned>(requests * width)));
+      for (int n = 1; n <= requests; ++n)
+        for (int rows = n; rows <= n * width; ++rows) {
+          const DecodeBuckets::Size* size = b.holding(n, rows);
+          ASSERT_NE(size, nullptr) << n << " requests, " << rows << " rows of up to " << requests << " x " << width;
+          ASSERT_GE(size->rows, rows);
+          ASSERT_LE(size->rows, rows + rows / 4);
+          ASSERT_GE(size->segments, n + size->rows - rows);
+        }
+      EXPECT_EQ(b.holding(requests, requests * width + 1), nullptr);
+      EXPECT_EQ(b.holding(requests + 1, requests * width), nullptr);
+    }
 }
 
 // After the warm-up of an engine no decode step of it is recorded any more, and the bits are those of eager steps.
@@ -125,8 +164,9 @@ TEST(RecordedSteps, CudaGraphsOfTheStartServeEveryDecodeStep) {
     for (const std::string set : {"v41-a", "v41-c", "synthetic"}) {
       if (numerics == Numerics::fp8 && set != "synthetic") continue;  // groups of 32 outputs are refused
       GoldenModel golden(set, Backend::cuda, numerics);
+      const PrefillMode mode = set == "v41-c" ? PrefillMode::bounded : PrefillMode::exact;
       golden.model.set_recording(false);
-      const auto want = decode_course(golden, set);
+      const auto want = decode_course(golden, set, mode);
       golden.model.set_recording(true);
       CachePools pools(*golden.context, golden.model.cache_layout(), kSlots, kPages);
       EngineOptions options;
@@ -135,14 +175,59 @@ TEST(RecordedSteps, CudaGraphsOfTheStartServeEveryDecodeStep) {
       options.speculate = 2;
       MemoryPlan plan;
       warm_up(golden.model, pools, options, 2, plan);
-      EXPECT_GT(plan.graphs, 0);
+      // A forward pass for each width of the page table, of which there is one here, and a commit.
+      const auto sizes = static_cast<int64_t>(decode_buckets(kSlots, kPages, 3).sizes.size());
+      EXPECT_EQ(plan.graphs, 2 * sizes) << set;
       EXPECT_GT(plan.steps, 0);
-      for (int course = 0; course < 2; ++course) expect_equal(decode_course(golden, pools, set), want, set);
+      for (int course = 0; course < 2; ++course) expect_equal(decode_course(golden, pools, set, mode), want, set);
       // A forward pass and a commit each. What was recorded later are the prompts, when they came again.
       EXPECT_EQ(golden.model.recorded(), 2 * kPrompts) << set;
       EXPECT_EQ(golden.model.replays(), 2 * (2 * kDecodeSteps + kPrompts)) << set;
       EXPECT_EQ(golden.model.prepared(), plan.graphs);
     }
+}
+
+// Requests that draft as many tokens as they like, many at a time and few, find their steps recorded. Prompts of one token are
+// decode steps too, so nothing else is left to record.
+TEST(RecordedSteps, CudaGraphsOfTheStartServeEveryMixtureOfDrafts) {
+  if (const std::string reason = unavailable_reason(Backend::cuda); !reason.empty()) GTEST_SKIP() << reason;
+  for (const std::string set : {"v41-a", "synthetic"}) {
+    EngineOptions o;
+    o.model = model_directory(set);
+    o.backend = "cuda";
+    o.prefix_cache = false;
+    o.max_requests = 9;
+    o.speculate = 5;
+    std::vector<Request> requests = some_requests(set, 24);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      requests[i].prompt = {static_cast<int32_t>(i + 1)};
+      requests[i].max_tokens = 30 + static_cast<int64_t>(7 * i % 40);
+      requests[i].ignore_eos = true;
+      requests[i].constraint = nullptr;
+    }
+    o.drafter = [](auto, int) { return std::vector<int32_t>{}; };
+    std::vector<Answer> want;
+    {
+      Engine engine(o);
+      want = run_all(engine, requests);
+    }
+    // Any number of drafts, of which the first ones are right.
+    o.drafter = [&](std::span<const int32_t> tokens, int most) {
+      std::vector<int32_t> drafts;
+      const Answer& answer = want[static_cast<size_t>(tokens.front() - 1)];
+      const size_t count = (tokens.size() * 7 + static_cast<size_t>(tokens.front())) % static_cast<size_t>(most + 1);
+      for (size_t i = tokens.size() - 1; i < answer.tokens.size() && drafts.size() < count; ++i)
+        drafts.push_back(drafts.size() < 3 ? answer.tokens[i] : answer.tokens[i] ^ 1);
+      return drafts;
+    };
+    Engine engine(o);
+    const std::vector<Answer> got = run_all(engine, requests);
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(got[i], want[i]) << set << ", request " << i;
+    const EngineStats stats = engine.stats();
+    EXPECT_EQ(stats.graphs_since, 0) << set;
+    EXPECT_EQ(stats.graph_replays, 2 * stats.steps) << set;
+    for (const int64_t drafted : stats.drafted) EXPECT_GT(drafted, 0);
+  }
 }
 
 // Chunks of prompts whose layers run different rows, of several requests at a time too.

@@ -57,14 +57,14 @@ EngineOptions Engine::Loop::checked(const EngineOptions& o) {
 Engine::Loop::Loop(const EngineOptions& o)
     : options_(checked(o)),
       mode_(parse_prefill_mode(o.prefill)),
-      checkpoint_(open_checkpoint(o.model, o.reload)),
+      checkpoint_(open_checkpoint(o.model, o.reload, on_gpu(parse_backend(o.backend)))),
       context_(make_context(parse_backend(o.backend), parse_numerics(o.numerics), o.threads,
                             {o.cuda_graphs, parse_table_place(o.engram_place)})),
       model_(checkpoint_, *context_, operators_of(parse_backend(o.backend))),
       draft_rows_(o.drafter                     ? EngineOptions::most_drafts
                   : config().draft_stages() > 0 ? config().dspark_block_size
                                                 : 0),
-      plan_(plan_memory(model_.cache_layout(), o, *context_, checkpoint_)),
+      plan_(plan_memory(model_.cache_layout(), o, draft_rows_, *context_, checkpoint_)),
       pools_(*context_, model_.cache_layout(), o.max_requests,
              static_cast<int>(plan_.cache / model_.cache_layout().bytes_per_page())),
       cache_(pools_, static_cast<size_t>(o.prefix_cache_mib) << 20),

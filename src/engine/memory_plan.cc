@@ -14,22 +14,21 @@ constexpr int64_t kTokensEach = 4096;  // of a running request, when nothing is 
 constexpr double kMostShare = 0.9;     // of what is free: steps need memory too, and so do others
 
 // Of CUDA graphs, which lie beside what the context books: measured were 160 KB a layer and graph.
-int64_t graph_bytes(const CacheLayout& layout, const EngineOptions& options) {
+int64_t graph_bytes(const CacheLayout& layout, const EngineOptions& options, int most_drafts) {
   if (!options.cuda_graphs) return 0;
   constexpr int kUsualPages = 1024;
-  const DecodeBuckets buckets = decode_buckets(options.max_requests, kUsualPages, 1 + std::max(0, options.speculate));
-  return static_cast<int64_t>(buckets.requests.size() * buckets.pages.size()) * buckets.width * layout.layers *
-         (160 << 10);
+  const DecodeBuckets buckets = decode_buckets(options.max_requests, kUsualPages, decode_width(options, most_drafts));
+  return static_cast<int64_t>(buckets.sizes.size() * buckets.pages.size()) * layout.layers * (160 << 10);
 }
 
 double mb(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
 }  // namespace
 
-MemoryPlan plan_memory(const CacheLayout& layout, const EngineOptions& options, const Context& context,
+MemoryPlan plan_memory(const CacheLayout& layout, const EngineOptions& options, int most_drafts, const Context& context,
                        const Checkpoint& checkpoint) {
   if (const auto device = free_device_memory(context))
-    return plan_memory(layout, options, std::max<int64_t>(0, *device - graph_bytes(layout, options)), 0);
+    return plan_memory(layout, options, std::max<int64_t>(0, *device - graph_bytes(layout, options, most_drafts)), 0);
   int64_t weights = 0;
   for (const SafetensorsFile& shard : checkpoint.shards()) weights += static_cast<int64_t>(shard.image().size());
   return plan_memory(layout, options, read_host_memory().usable(), weights);

@@ -8,8 +8,8 @@
 namespace hadal {
 
 // Throws out_of_memory, with the numbers, when `options` ask for more than is free, or when not even a page for each request
-// is. The weights that a backend holds itself are placed already and not part of what is free.
-MemoryPlan plan_memory(const CacheLayout& layout, const EngineOptions& options, const Context& context,
+// is. The weights that a backend holds itself are placed already and not part of what is free. `most_drafts`: as for warm_up.
+MemoryPlan plan_memory(const CacheLayout& layout, const EngineOptions& options, int most_drafts, const Context& context,
                        const Checkpoint& checkpoint);
 // The same from numbers.
 MemoryPlan plan_memory(const CacheLayout& layout, const EngineOptions& options, int64_t free, int64_t mapped_weights);

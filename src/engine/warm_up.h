@@ -7,9 +7,12 @@
 
 namespace hadal {
 
-// Numbers of requests and widths of the page table that decode steps are filled up to, for so many requests at once and
-// pages of one request.
+// Sizes that decode steps are filled up to: of so many requests at once, each with up to `width` rows (a token and its
+// drafts) in any mixture, and with so many pages.
 DecodeBuckets decode_buckets(int max_requests, int pages, int width);
+
+// Rows of a request that steps are recorded for; `most_drafts` is the model's or the drafter's.
+int decode_width(const EngineOptions& options, int most_drafts);
 
 // `pools` are those of the engine, none of them in use; they are afterwards as they were, but for the contents of free pages.
 // Writes what it took into `plan`. Throws out_of_memory, naming what to ask for less of, when a step does not fit.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -17,13 +18,12 @@ int rounded_up(const std::vector<int>& sizes, size_t size) {
   return at == sizes.end() ? static_cast<int>(size) : *at;
 }
 
-// Every request proposes as many rows, and has logits of all of them.
-bool decodes(std::span<const SegmentRequest> requests, int most_rows) {
-  const int64_t rows = requests.empty() ? 0 : requests.front().state->proposed();
-  return rows >= 1 && rows <= most_rows && std::all_of(requests.begin(), requests.end(), [&](const SegmentRequest& r) {
-           return r.state->proposed() == rows &&
-                  (r.logits == LogitsWanted::all || (r.logits == LogitsWanted::last && rows == 1));
-         });
+// Every request has logits of all rows that it proposes.
+bool decodes(std::span<const SegmentRequest> requests) {
+  return !requests.empty() && std::all_of(requests.begin(), requests.end(), [](const SegmentRequest& r) {
+    const int64_t rows = r.state->proposed();
+    return rows >= 1 && (r.logits == LogitsWanted::all || (r.logits == LogitsWanted::last && rows == 1));
+  });
 }
 
 // First position that a layer takes in or puts out, for the last `rows` rows of a prompt.
@@ -33,11 +33,26 @@ int64_t last_rows(const RequestState& state, int64_t rows) {
 
 }  // namespace
 
+const DecodeBuckets::Size* DecodeBuckets::holding(int64_t requests, int64_t rows) const {
+  const auto at = std::find_if(sizes.begin(), sizes.end(), [&](const Size& size) {
+    return size.rows >= rows && size.segments >= requests + size.rows - rows;
+  });
+  return at == sizes.end() ? nullptr : &*at;
+}
+
 StepPlan::StepPlan(Context& context, const StepShape& shape, std::span<const SegmentRequest> requests)
     : context_(context), requests_(requests.begin(), requests.end()) {
-  const bool decode = shape.buckets != nullptr && decodes(requests, shape.buckets->width);
-  if (decode)
-    requests_.resize(static_cast<size_t>(rounded_up(shape.buckets->requests, requests_.size())), requests_.back());
+  std::vector<int64_t> rows;  // of each segment
+  for (const SegmentRequest& r : requests) rows.push_back(r.state->proposed());
+  const int64_t proposed = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  const DecodeBuckets::Size* size = nullptr;
+  if (shape.buckets != nullptr && decodes(requests))
+    size = shape.buckets->holding(static_cast<int64_t>(requests.size()), proposed);
+  if (size != nullptr) {
+    rows.resize(rows.size() + static_cast<size_t>(size->rows - proposed), 1);
+    rows.resize(static_cast<size_t>(size->segments), 0);
+    requests_.resize(rows.size(), requests_.back());
+  }
   const size_t n = requests_.size();
   std::vector<int32_t> first, slot;
   std::vector<int32_t> floor(n, 0);
@@ -49,24 +64,29 @@ StepPlan::StepPlan(Context& context, const StepShape& shape, std::span<const Seg
     slot.push_back(state.slot());
     floor[s] = static_cast<int32_t>(state.floor());
     page_stride = std::max(page_stride, state.pages().size());
-    const auto proposed = state.tokens().subspan(static_cast<size_t>(state.length()));
-    tokens_.insert(tokens_.end(), proposed.begin(), proposed.end());
+    const auto tokens = state.tokens().subspan(static_cast<size_t>(state.length()), static_cast<size_t>(rows[s]));
+    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     step_begin_.push_back(static_cast<int32_t>(tokens_.size()));
   }
   page_stride =
-      decode ? static_cast<size_t>(rounded_up(shape.buckets->pages, page_stride)) : rounded_pages(page_stride);
-  // In a decode step the table has room for its widest form: what lies behind it has one place whatever the width.
-  std::vector<int32_t> page_table(
-      n * (decode ? std::max<size_t>(page_stride, shape.buckets->pages.back()) : page_stride), -1);
+      size != nullptr ? static_cast<size_t>(rounded_up(shape.buckets->pages, page_stride)) : rounded_pages(page_stride);
+  std::vector<int32_t> page_table(n * page_stride, -1);
   for (size_t s = 0; s < n; ++s)
-    std::copy(requests_[s].state->pages().begin(), requests_[s].state->pages().end(),
-              page_table.begin() + static_cast<std::ptrdiff_t>(s * page_stride));
-  segments_ = {static_cast<int>(n), context.upload(first), context.upload(slot), context.upload(page_table),
-               static_cast<int>(page_stride)};
+    if (rows[s] > 0)
+      std::copy(requests_[s].state->pages().begin(), requests_[s].state->pages().end(),
+                page_table.begin() + static_cast<std::ptrdiff_t>(s * page_stride));
+  const int32_t* device_first = context.upload(first);
+  const int32_t* device_slot = context.upload(slot);
+  // In a decode step there is room for the widest table: what lies behind it has one place whatever the width.
+  const size_t room = n * (size != nullptr ? std::max<size_t>(page_stride, shape.buckets->pages.back()) : page_stride);
+  auto* device_pages = static_cast<int32_t*>(context.allocate_step(room * sizeof(int32_t)));
+  context.copy_to_device(device_pages, page_table.data(), page_table.size() * sizeof(int32_t));
+  segments_ = {static_cast<int>(n), device_first, device_slot, device_pages, static_cast<int>(page_stride)};
   device_tokens_ = context.upload(tokens_);
-  const bool bounded = std::any_of(requests_.begin(), requests_.end(), [](const auto& r) {
-    return r.state->mode() == PrefillMode::bounded || r.state->floor() > 0;
-  });
+  // A decode step always has them, so that its shape does not tell in what mode its prompts ran.
+  const bool bounded = size != nullptr || std::any_of(requests_.begin(), requests_.end(), [](const auto& r) {
+                         return r.state->mode() == PrefillMode::bounded || r.state->floor() > 0;
+                       });
   if (bounded) floor_ = context.upload(floor);
 
   std::vector<int64_t> start(n);
@@ -96,7 +116,7 @@ StepPlan::StepPlan(Context& context, const StepShape& shape, std::span<const Seg
   for (size_t s = 0; s < n; ++s) {
     // A chunk of a prompt is accepted in whole, so only its last window can stay in a ring; of other rows any number may be
     // accepted.
-    const int64_t end = start[s] + requests_[s].state->proposed();
+    const int64_t end = start[s] + rows[s];
     draft[s] = decoder_first(s, shape.layers - 1, 0);
     if (end <= requests_[s].state->prompt_end()) draft[s] = std::max(draft[s], end - shape.window);
   }

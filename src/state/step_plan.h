@@ -19,12 +19,19 @@ struct SegmentRequest {
   LogitsWanted logits = LogitsWanted::last;
 };
 
-// Sizes that decode steps are filled up to, so that few recordings serve all. A step is filled up with its last request, once
-// more or several times: the same rows give the same values at the same places, and none of them is ever accepted.
+// Sizes that decode steps are filled up to, so that few recordings serve all, whatever number of drafts each request brings.
+// A step is filled up with its last request, once more or several times, of which the first row runs: the same row gives
+// the same values at the same places, and none of it is ever accepted. Then come segments without rows.
 struct DecodeBuckets {
-  std::vector<int> requests;  // ascending; steps of more requests are not filled up
-  std::vector<int> pages;     // ascending: widths of the page table
-  int width = 1;              // most rows of a request: a token and its drafts
+  struct Size {
+    int rows, segments;
+    bool operator==(const Size&) const = default;
+  };
+  std::vector<Size> sizes;  // ascending; steps that none of them holds are not filled up
+  std::vector<int> pages;   // ascending: widths of the page table
+
+  // The first size that holds so many requests with so many rows in all, or null.
+  const Size* holding(int64_t requests, int64_t rows) const;
 };
 
 // What the plan must know of the model.
@@ -44,7 +51,7 @@ class StepPlan {
   StepPlan(const StepPlan&) = delete;
   StepPlan& operator=(const StepPlan&) = delete;
 
-  // Those given, and what fills up the step.
+  // Those given, and what fills up the step: the last one again.
   std::span<const SegmentRequest> requests() const { return requests_; }
   const Segments& segments() const { return segments_; }
   int rows() const { return all().rows; }

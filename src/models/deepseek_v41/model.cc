@@ -76,7 +76,7 @@ int64_t Model::host_table_bytes() const {
 
 StepShape Model::step_shape() const {
   return {config_.layers(), config_.sliding_window, config_.first_decoder_layer(),
-          buckets_.requests.empty() ? nullptr : &buckets_};
+          buckets_.sizes.empty() ? nullptr : &buckets_};
 }
 
 Rope Model::rope(int ratio) const { return {ratio > 0 ? rope_compressed_ : rope_main_, config_.qk_rope_head_dim}; }
