@@ -190,7 +190,7 @@ void StepBench::load() {
   if (o.config.empty()) {
     const fs::path directory = find_model(o.model);
     name_ = directory.string();
-    checkpoint_ = std::make_unique<Checkpoint>(open_checkpoint(directory));
+    checkpoint_ = std::make_unique<Checkpoint>(open_checkpoint(directory, false, on_gpu(backend_)));
     context_ =
         make_context(backend_, parse_numerics(o.numerics), o.threads, gpu_options(o.cuda_graphs, o.engram_device));
     model_ = std::make_unique<deepseek_v41::Model>(*checkpoint_, *context_,

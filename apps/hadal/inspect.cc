@@ -6,6 +6,10 @@
 #include "checkpoint/summary.h"
 #include "checkpoint/verify.h"
 #include "commands.h"
+#include "models/deepseek_v41/placement.h"
+#ifdef HADAL_HAVE_CUDA
+#include "ops/cuda/device.h"
+#endif
 
 #include <algorithm>
 #include <cstdio>
@@ -30,6 +34,13 @@ struct PlanRow {
   int64_t resident_bytes = 0;
 };
 
+// A GPU of this machine, and where on it `--engram-device auto` puts the Engram tables; null when the weights do not fit.
+struct GpuPlan {
+  std::string name;
+  int64_t free = 0;
+  std::optional<TablePlace> tables;
+};
+
 struct Report {
   std::string path;
   V41Config config;
@@ -41,6 +52,8 @@ struct Report {
   HostMemory host;
   int64_t reserve = 0;  // left for caches, activations and the rest of the machine
   std::vector<PlanRow> plan;
+  int64_t gpu_weights = 0, gpu_tables = 0;  // what goes to a GPU, and what may go to pinned host memory instead
+  std::vector<GpuPlan> gpus;
 };
 
 std::string grouped(int64_t value) {
@@ -81,6 +94,19 @@ void plan_memory(Report& r) {
   }
 }
 
+void plan_gpus(Report& r) {
+  r.gpu_tables = r.summary.part(V41Part::engram_table).bytes;
+  r.gpu_weights = r.summary.total.bytes - r.gpu_tables;
+#ifdef HADAL_HAVE_CUDA
+  for (int i = 0; i < cuda::device_count(); ++i) {
+    const cuda::DeviceInfo device = cuda::device_info(i);
+    const auto free = static_cast<int64_t>(device.memory_free);
+    r.gpus.push_back(
+        {device.name, free, deepseek_v41::place_tables(r.gpu_weights, r.gpu_tables, free, TablePlace::automatic)});
+  }
+#endif
+}
+
 Report make_report(const Arguments& a) {
   Report r;
   r.path = a.model;
@@ -101,6 +127,7 @@ Report make_report(const Arguments& a) {
   r.inventory = v41_inventory(r.config);
   r.summary = summarize(r.config, r.inventory);
   plan_memory(r);
+  plan_gpus(r);
   if (a.verify) r.verified = verify_checkpoint(*r.checkpoint, a.threads > 0 ? a.threads : r.host.cpus);
   return r;
 }
@@ -180,6 +207,25 @@ void print_plan(const Report& r) {
   }
 }
 
+void print_gpu_plan(const Report& r) {
+  fmt::print("\nMemory plan for a GPU\n  {} of weights in its memory", size_text(double(r.gpu_weights)));
+  if (r.gpu_tables > 0)
+    fmt::print(", and {} of Engram tables there or in pinned host memory (--engram-device)",
+               size_text(double(r.gpu_tables)));
+  fmt::print("\n");
+  for (size_t i = 0; i < r.gpus.size(); ++i) {
+    const GpuPlan& gpu = r.gpus[i];
+    fmt::print("  {} {}, {} free: ", i, gpu.name, size_text(double(gpu.free)));
+    if (!gpu.tables)
+      fmt::print("the weights do not fit\n");
+    else if (*gpu.tables == TablePlace::device)
+      fmt::print("everything fits\n");
+    else
+      fmt::print("the tables go to host memory, of which {} are available\n", size_text(double(r.host.usable())));
+  }
+  if (r.gpus.empty()) fmt::print("  no GPU was found\n");
+}
+
 void print_verified(const VerifyReport& v) {
   fmt::print("\nVerified\n  {} tensors, {} of scales, {} read; {}; {}\n", grouped(v.tensors),
              size_text(double(v.scale_bytes)), size_text(double(v.bytes_read)),
@@ -228,6 +274,13 @@ void print_json(const Report& r, bool with_tensors) {
   json::array plan;
   for (const PlanRow& p : r.plan)
     plan.push_back({{"part", p.name}, {"bytes", p.size.bytes}, {"resident_bytes", p.resident_bytes}});
+  json::array gpus;
+  for (const GpuPlan& gpu : r.gpus)
+    gpus.push_back({{"name", gpu.name},
+                    {"free_bytes", gpu.free},
+                    {"tables", !gpu.tables                         ? json::value()
+                               : *gpu.tables == TablePlace::device ? json::value("gpu")
+                                                                   : json::value("host")}});
   json::object out = {
       {"path", r.path},
       {"model_type", "deepseek_v41"},
@@ -253,6 +306,7 @@ void print_json(const Report& r, bool with_tensors) {
         {"usable_bytes", r.host.usable()},
         {"reserve_bytes", r.reserve}}},
       {"memory_plan", plan},
+      {"gpu_plan", {{"weight_bytes", r.gpu_weights}, {"table_bytes", r.gpu_tables}, {"gpus", gpus}}},
       {"shards", r.checkpoint ? json::value(r.checkpoint->shards().size()) : json::value()},
   };
   if (r.checkpoint) out["unknown_tensors"] = json::value_from(r.checkpoint->unknown_tensors());
@@ -290,6 +344,7 @@ void run(const Arguments& a) {
     print_config(r);
     print_sizes(r);
     print_plan(r);
+    print_gpu_plan(r);
     if (r.verified) print_verified(*r.verified);
     if (a.tensors) {
       fmt::print("\n");

@@ -155,7 +155,7 @@ fs::path find_config(const std::string& name) {
 LoadedModel::LoadedModel(const ModelOptions& options)
     : directory(find_model(options.path)),
       backend(parse_backend(options.backend)),
-      checkpoint(open_checkpoint(directory, options.reload)),
+      checkpoint(open_checkpoint(directory, options.reload, on_gpu(backend))),
       context(make_context(backend, parse_numerics(options.numerics), options.threads,
                            gpu_options(options.cuda_graphs, options.engram_device))),
       model(std::make_unique<deepseek_v41::Model>(checkpoint, *context, operators_of(backend))) {

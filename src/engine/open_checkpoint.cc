@@ -5,9 +5,10 @@
 
 namespace hadal {
 
-Checkpoint open_checkpoint(const std::filesystem::path& directory, bool reload) {
+Checkpoint open_checkpoint(const std::filesystem::path& directory, bool reload, bool ahead) {
   Checkpoint checkpoint = Checkpoint::open(directory);
   if (reload) checkpoint.reload();
+  if (ahead) checkpoint.map_ahead();
   const V41Config& config = checkpoint.config();
   if (config.engram_layer_ids.empty() || !checkpoint.engram_token_map().empty() ||
       !std::filesystem::exists(directory / "tokenizer.json"))

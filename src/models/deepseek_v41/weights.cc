@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/progress.h"
 #include "checkpoint/host_memory.h"
+#include "models/deepseek_v41/placement.h"
 
 namespace hadal::deepseek_v41 {
 namespace {
@@ -35,18 +38,18 @@ bool tables_on_host(const Checkpoint& checkpoint, Context& context, const Operat
     (t.part == V41Part::engram_table ? tables : expert ? experts : rest) += t.bytes();
   }
   const size_t room = operators.weight_room(context);
-  // Of its own accord a backend leaves a tenth to caches and steps.
-  const bool automatic = context.table_place() == TablePlace::automatic;
-  const bool all_fit = tables + experts + rest <= (automatic ? room / 10 * 9 : room);
   const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
-  if (context.table_place() == TablePlace::device ? !all_fit : experts + rest > room)
+  const std::optional<TablePlace> place =
+      place_tables(static_cast<int64_t>(experts + rest), static_cast<int64_t>(tables), static_cast<int64_t>(room),
+                   context.table_place());
+  if (!place)
     fail(ErrorKind::out_of_memory,
          "{}: the weights have {:.1f} GiB (Engram tables {:.1f}, experts {:.1f}, the rest {:.1f}), the device has room "
          "for {:.1f} GiB{}, and the {} backend reads no experts from host memory yet; --device cpu reads the files in "
          "place",
          checkpoint.directory().string(), gib(tables + experts + rest), gib(tables), gib(experts), gib(rest), gib(room),
          experts + rest <= room ? " (enough with --engram-device host)" : "", operators.backend);
-  if (tables == 0 || (automatic ? all_fit : context.table_place() == TablePlace::device)) return false;
+  if (*place == TablePlace::device) return false;
   const auto host = static_cast<size_t>(std::max<int64_t>(0, read_host_memory().usable()));
   if (tables > host)
     fail(ErrorKind::out_of_memory,
@@ -58,13 +61,16 @@ bool tables_on_host(const Checkpoint& checkpoint, Context& context, const Operat
 
 class Binder {
  public:
-  Binder(const Checkpoint& checkpoint, Context& context, const Operators& operators)
-      : checkpoint_(checkpoint), context_(context), operators_(operators) {}
+  // `progress`, if any, is told of every tensor that is taken.
+  Binder(const Checkpoint& checkpoint, Context& context, const Operators& operators, Progress* progress)
+      : checkpoint_(checkpoint), context_(context), operators_(operators), progress_(progress) {}
 
   // X.weight with X.scale when its dtype has one.
   Weight matrix(const std::string& name) const {
     Weight weight = published(name, true);
     if (operators_.load_weight != nullptr) operators_.load_weight(context_, weight);
+    taken(name + ".weight");
+    taken(name + ".scale");
     return weight;
   }
 
@@ -94,7 +100,9 @@ class Binder {
   template <typename T>
   const T* vector(const std::string& name) const {
     const TensorView& t = checkpoint_.tensor(name);
-    return static_cast<const T*>(context_.place_weight(t.data, t.bytes));
+    const void* placed = context_.place_weight(t.data, t.bytes);
+    taken(name);
+    return static_cast<const T*>(placed);
   }
 
   FeedForward feed_forward(const std::string& prefix) const {
@@ -111,7 +119,15 @@ class Binder {
       list.push_back({part("w1"), part("w3"), part("w2")});
     }
     if (operators_.load_experts != nullptr) operators_.load_experts(context_, list);
+    for (int e = 0; e < count; ++e)
+      for (const char* w : {"w1", "w3", "w2"})
+        for (const char* kind : {"weight", "scale"}) taken(fmt::format("{}{}.{}.{}", prefix, e, w, kind));
     return list;
+  }
+
+  void taken(const std::string& name) const {
+    const TensorView* t = progress_ != nullptr ? checkpoint_.find(name) : nullptr;
+    if (t != nullptr) progress_->advance(t->bytes);
   }
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
@@ -120,6 +136,7 @@ class Binder {
   const Checkpoint& checkpoint_;
   Context& context_;
   const Operators& operators_;
+  Progress* progress_;
 };
 
 // Experts in place in the mapped file, or where the backend has loaded them.
@@ -187,7 +204,13 @@ BlockWeights bind_block(const Binder& b, const std::string& p, int experts) {
 ModelWeights bind_weights(const Checkpoint& checkpoint, Context& context, const Operators& operators) {
   const bool on_host = tables_on_host(checkpoint, context, operators);
   const V41Config& c = checkpoint.config();
-  const Binder b(checkpoint, context, operators);
+  std::optional<Progress> progress;  // of a backend that copies: the others have what is mapped
+  if (operators.load_weight != nullptr) {
+    uint64_t bytes = 0;
+    for (const ExpectedTensor& t : v41_inventory(c)) bytes += t.bytes();
+    progress.emplace("loading weights", bytes);
+  }
+  const Binder b(checkpoint, context, operators, progress ? &*progress : nullptr);
   ModelWeights w;
   w.embed = b.matrix("embed");
   w.head = b.matrix("head");
@@ -217,6 +240,8 @@ ModelWeights bind_weights(const Checkpoint& checkpoint, Context& context, const 
                reinterpret_cast<const uint8_t*>(checkpoint.tensor(p + "embed.scale").data), codes.shape.at(0),
                static_cast<int>(codes.shape.at(1)), on_host};
     if (operators.load_table != nullptr) operators.load_table(context, e.table);
+    b.taken(p + "embed.weight");
+    b.taken(p + "embed.scale");
     e.wkv = b.matrix(p + "wkv");
     e.q_weight = b.vector<uint16_t>(p + "q_weight");
     e.k_weight = b.vector<uint16_t>(p + "k_weight");
@@ -234,6 +259,7 @@ ModelWeights bind_weights(const Checkpoint& checkpoint, Context& context, const 
     w.draft.markov_head = b.matrix(last + "markov_head.head");
     w.draft.confidence = b.matrix(last + "confidence_head.proj");
   }
+  if (progress) progress->finish();
   return w;
 }
 
