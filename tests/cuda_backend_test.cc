@@ -106,6 +106,51 @@ TEST(CudaBackend, MemoryThatRunsOutIsReportedByUse) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
+// Only addresses and sizes change: the graph is updated. Another kind of work: a graph of its own.
+TEST(CudaBackend, RecordingsAreUpdatedRatherThanMadeAnew) {
+  if (!gpu_missing().empty()) GTEST_SKIP() << gpu_missing();
+  CudaContext context(cuda::ContextOptions{});
+  constexpr int kWidth = 64, kCopies = 2;
+  std::vector<uint16_t> embed(size_t{100} * kWidth);
+  for (size_t i = 0; i < embed.size(); ++i) embed[i] = static_cast<uint16_t>(i);
+  EmbeddingArgs args;
+  args.embed = {WeightFormat::bf16, 100, kWidth, context.place_weight(embed.data(), embed.size() * 2)};
+  const auto prepare = [&](const std::vector<int32_t>& tokens) {
+    args.tokens = context.upload(tokens);
+    args.h = context.activations(static_cast<int64_t>(tokens.size()), kCopies * kWidth);
+    args.pre = context.tensor(static_cast<int64_t>(tokens.size()), kCopies, DType::f32);
+  };
+  const auto expect_rows = [&](const std::vector<int32_t>& tokens) {
+    std::vector<uint16_t> h(tokens.size() * kCopies * kWidth);
+    context.download(h.data(), args.h.data, h.size() * 2);
+    for (size_t i = 0; i < h.size(); ++i)
+      ASSERT_EQ(h[i], embed[static_cast<size_t>(tokens[i / (kCopies * kWidth)]) * kWidth + i % kWidth]) << i;
+  };
+  const auto give = [&] { operators_of(Backend::cuda).embedding(context, args); };
+
+  prepare({3, 1, 4});
+  std::unique_ptr<Recording> recording = context.record(give, nullptr);
+  const Recording* const first = recording.get();
+  context.replay(*recording);
+  expect_rows({3, 1, 4});
+
+  prepare({1, 5, 9, 2, 6, 5, 35});
+  recording = context.record(give, std::move(recording));
+  EXPECT_EQ(recording.get(), first) << "made anew";
+  context.replay(*recording);
+  expect_rows({1, 5, 9, 2, 6, 5, 35});
+
+  prepare({8, 97});
+  recording = context.record(
+      [&] {
+        give();
+        give();
+      },
+      std::move(recording));
+  context.replay(*recording);
+  expect_rows({8, 97});
+}
+
 // Makes the router pick an expert that does not exist, once it is told to.
 class BadRouter final : public OperatorWatch {
  public:

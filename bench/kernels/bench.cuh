@@ -30,7 +30,11 @@ class DeviceArray {
   T* get() const { return data_; }
   size_t bytes() const { return count_ * sizeof(T); }
   // All bits set: NaN in every floating type. What a kernel does not write stays visible.
-  void poison() { HADAL_CUDA(cudaMemset(data_, 0xff, bytes())); }
+  // Before anything that is given to any stream afterwards.
+  void poison() {
+    HADAL_CUDA(cudaMemset(data_, 0xff, bytes()));
+    HADAL_CUDA(cudaDeviceSynchronize());
+  }
   std::vector<T> host() const { return host(0, count_); }
   std::vector<T> host(size_t first, size_t count) const;
 

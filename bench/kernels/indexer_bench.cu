@@ -230,7 +230,7 @@ void check(const char* name, int rows, int context, int ratio, CandidateUse use,
     alone.problem.granule = alone.select.granule = 8;
     alone.all(nullptr);
     HADAL_CUDA(cudaDeviceSynchronize());
-    const auto other = alone.scores.host(), others = alone.scores.host();
+    const auto other = alone.scores.host();
     for (int r = 0; r < rows; ++r)
       for (int64_t e = 0; e < length(r); ++e)
         differ += std::memcmp(&scores[r * step.stride + e], &other[r * step.stride + e], 4) != 0;

@@ -45,7 +45,7 @@ class Test final : public OperatorCase {
     const HostWeight wo_a{WeightFormat::fp8_block32, 128, width, std::vector<uint8_t>(int64_t{128} * width),
                           std::vector<uint8_t>(4 * ((width + 31) / 32), 127)};
     if (backend.operators().linear_input != nullptr)
-      bound->o_read = backend.operators().linear_input(backend.context(), out_rows, backend.weight(wo_a), 1);
+      bound->o_read = backend.output_linear_input(out_rows, backend.weight(wo_a), 1);
     return {[&backend, bound] {
               backend.operators().sparse_attention(backend.context(), bound->args);
               if (bound->o_read.type != DType::u8) return;

@@ -31,7 +31,7 @@ struct KeySpan {
   bool fresh, last;  // the first and the last query of these keys
 };
 
-// Named barriers; 3 is the producers'.
+// Named barriers; 3 is the producers', 8 that of the first keys (window.cu).
 enum : int { kTopReady = 1, kEvenReady = 2, kOddReady = 4, kEvenDone = 5, kRotations = 6, kOddDone = 7 };
 __device__ __forceinline__ void announce(int barrier) { asm volatile("bar.arrive %0, 256;" ::"r"(barrier) : "memory"); }
 

@@ -13,6 +13,7 @@ namespace hadal::cuda {
 namespace {
 
 constexpr int kThreads = 512, kProducers = 256;
+constexpr int kFirstKeys = 8;  // named barrier of all threads
 constexpr int kMostRows = 144;  // of a group of queries: two tiles, and a row for each query but the first
 
 struct Shared {
@@ -111,7 +112,7 @@ __device__ __forceinline__ void produce(Shared& s, const AttentionProblem& p, Gr
     for (int i = 0; i < 4; ++i) {
       // Of the first group, the others have the second halves.
       if (query != begin || i % 2 == 0) expand_half(s, p, group.keys, group.rows, i / 2, i % 2, thread);
-      if (query == begin && i == 2) __syncthreads();
+      if (query == begin && i == 2) named_barrier(kFirstKeys, kThreads);
       if (query != begin) mbarrier_arrive(&s.full[i / 2][i % 2]);  // readers fence
     }
     if (query == begin)
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, 1) window_kernel(const __grid_consta
   } else {
     expand_half(s, p, group.keys, group.rows, 0, 1, threadIdx.x);
     expand_half(s, p, group.keys, group.rows, 1, 1, threadIdx.x);
-    __syncthreads();
+    named_barrier(kFirstKeys, kThreads);
     registers_take<216>();
     if (warpgroup == 0)
       consume<0>(s, p, begin, end, 1, thread);

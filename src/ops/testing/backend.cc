@@ -126,6 +126,15 @@ Tensor Backend::output(int64_t rows, int64_t cols, DType type) {
   return {data, type, rows, cols};
 }
 
+Tensor Backend::output_linear_input(int64_t rows, const Weight& w, int groups) {
+  const Tensor out = operators_.linear_input(context_, static_cast<int>(rows), w, groups);
+  // Rounded rows lie in eights, with a scale for each 128 values behind them.
+  const int64_t values = out.type == DType::u8 ? (rows + 7) / 8 * 8 * out.cols : rows * out.cols;
+  const std::vector<uint8_t> poison(values * size_of(out.type) + (out.type == DType::u8 ? values / 128 * 4 : 0), 0xff);
+  context_.copy_to_device(out.data, poison.data(), poison.size());
+  return out;
+}
+
 uint8_t* Backend::pool(const std::vector<uint8_t>& bytes) {
   uint8_t* data = allocate_guarded(bytes.size(), "a pool");
   context_.copy_to_device(data, bytes.data(), bytes.size());

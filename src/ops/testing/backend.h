@@ -54,6 +54,8 @@ class Backend {
   // ---- outputs: filled with NaN or other nonsense, with a guard behind them ----
   Tensor output(int64_t rows, int64_t cols, DType type);
   Tensor output_activations(int64_t rows, int64_t cols) { return output(rows, cols, context_.activation_type()); }
+  // Of Operators::linear_input, which there must be.
+  Tensor output_linear_input(int64_t rows, const Weight& w, int groups);
   // A caches' pool: given bytes, writable, with a guard.
   uint8_t* pool(const std::vector<uint8_t>& bytes);
 
