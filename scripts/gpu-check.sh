@@ -5,8 +5,8 @@
 # usage: scripts/gpu-check.sh BINARIES OUT [part...]
 #   BINARIES  folder of hadal, hadal_integration_test and (optional) hadal_ops_test
 #   OUT       folder for the logs
-#   part      selftest portable tests run perplexity verify memcheck speed kernels bench; all but the last two in this order
-#             when none is given. kernels needs 60 GiB of GPU memory, bench 125; bench/record.py makes results of their logs
+#   part      selftest portable tests run perplexity verify memcheck speed, in this order when none is given; synccheck races
+#             kernels bench. kernels needs 60 GiB of GPU memory, bench 125; bench/record.py makes results of their logs
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bin=${1:?folder of the programs} out=${2:?folder for the logs}
@@ -82,6 +82,11 @@ for part in "${parts[@]}"; do
         --device cuda --ids 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17 --chunk 5 -n 4 --ignore-eos --temperature 0
       ;;
     speed) limit 120 speed bash -c speed ;;
+    synccheck)
+      limit 300 synccheck compute-sanitizer --tool synccheck --error-exitcode 9 "$bin/hadal" selftest --device cuda \
+        --seed 5
+      ;;
+    races) limit 600 races scripts/racecheck.sh "$bin" "$out" ;;
     kernels)
       for numerics in bf16 fp8; do
         limit 120 "kernels-$numerics" "$bin/hadal" bench kernel --device cuda --numerics "$numerics" --check --json

@@ -156,6 +156,7 @@ __device__ __forceinline__ void packed_consume(PackedShared<S>& s, const PackedP
           decode_packed(raw0, a0);
         }
         wgmma_wait<0>();
+        __syncwarp();  // all lanes have read their weights
         if (lane == 0) mbarrier_arrive(empty);
       } while (k > 0);
       write_block<S>(p, piece, s.results[group], 1 + group, thread, block, sum0, scale[0], scale[8]);
@@ -184,6 +185,7 @@ __device__ __forceinline__ void packed_consume(PackedShared<S>& s, const PackedP
           raw = load_packed(s.weights[ring.stage] + group * kPackedTile, thread);
         }
         wgmma_wait<1>();  // the step before is done: its operands and its stage are free
+        __syncwarp();
         if (lane == 0 && previous != nullptr) mbarrier_arrive(previous);
         previous = empty;
       };
@@ -194,6 +196,7 @@ __device__ __forceinline__ void packed_consume(PackedShared<S>& s, const PackedP
       }
       if (k < k_tiles) step(a[0]);
       wgmma_wait<0>();
+      __syncwarp();
       if (lane == 0) mbarrier_arrive(previous);
       write_block<S>(p, piece, s.results[group], 1 + group, thread, block, sum, scale[0], scale[8]);
     }

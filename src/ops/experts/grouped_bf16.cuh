@@ -87,10 +87,12 @@ __device__ __forceinline__ void main_loop_narrow(S& s, typename S::Ring& ring, i
     multiply_stage<N>(s, ring, sum, b);
     ring.advance();
     wgmma_wait<1>();
+    __syncwarp();  // all lanes have read their weights
     if (leader) mbarrier_arrive(empty_a);
     k -= 2;
     if (k > 0) decode_stage<Codec>(s, ring, block, thread, a);
     wgmma_wait<0>();
+    __syncwarp();
     if (leader) mbarrier_arrive(empty_b);
   } while (k > 0);
 }
@@ -127,6 +129,7 @@ __device__ __forceinline__ void main_loop_wide(S& s, typename S::Ring& ring, int
       Codec::decode(raw0, a0);
     }
     wgmma_wait<0>();
+    __syncwarp();
     if (thread % 32 == 0) mbarrier_arrive(empty);
   } while (k > 0);
 }

@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads, 1) wide_kernel(const __grid_constant
     float* const first_best = p.best + int64_t{first_row - p.first_row} * (p.stride / Granule) + warp_entry / Granule;
     uint32_t out_step = static_cast<uint32_t>(kInt8TileRows * p.stride);
     asm volatile("" : "+r"(out_step));  // or the compiler computes it in every turn
-    int dots[kColumns / 2];
+    int dots[kColumns / 2] = {};
     const auto multiply = [&](uint32_t stage) {
       const uint64_t query = k_major_descriptor(smem_address(s.query[stage]));
       wgmma_fence();
