@@ -13,7 +13,7 @@ namespace hadal::cuda {
 namespace {
 
 constexpr int kThreads = 512, kProducers = 256;
-constexpr int kFirstKeys = 8;  // named barrier of all threads
+constexpr int kFirstKeys = 8;   // named barrier of all threads
 constexpr int kMostRows = 144;  // of a group of queries: two tiles, and a row for each query but the first
 
 struct Shared {
