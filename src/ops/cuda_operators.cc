@@ -9,6 +9,7 @@
 #include "ops/cuda/packed_linear.h"
 #include "ops/cuda/random_values.h"
 #include "ops/experts/pack.h"
+#include "ops/experts/shared.h"
 #include "ops/operators.h"
 
 namespace hadal {
@@ -232,6 +233,7 @@ const Operators& cuda_operators() {
                                       .load_experts = load_experts,
                                       .load_table = load_table,
                                       .linear_input = cuda::linear_input,
+                                      .begin_experts = cuda::begin_experts,
                                       .weight_room = weight_room,
                                       .random_weight = random_weight,
                                       .random_experts = random_experts,

@@ -414,6 +414,18 @@ void Model::attention(const BlockWeights& w, int layer, StepPlan& plan, const Te
 void Model::moe(const MoeWeights& w, const RowSet& rows, int topk, const uint8_t* image, const Tensor& x,
                 const Tensor& y, int layer, const Observer& observe) {
   const StepScratch scratch(context_);
+  ExpertsArgs e;
+  e.rows = rows.rows;
+  e.topk = topk;
+  e.limit = static_cast<float>(config_.swiglu_limit);
+  e.x = x;
+  e.ids = context_.tensor(rows.rows, topk, DType::i32);
+  e.weights = context_.tensor(rows.rows, topk, DType::f32);
+  e.experts = w.experts.get();
+  e.shared = w.shared;
+  e.y = y;
+  if (op_.begin_experts != nullptr) op_.begin_experts(context_, e);
+
   RouterArgs r;
   r.rows = rows.rows;
   r.topk = topk;
@@ -424,8 +436,8 @@ void Model::moe(const MoeWeights& w, const RowSet& rows, int topk, const uint8_t
   r.bias = w.bias;
   r.bias_vl = w.bias_vl;
   r.image = image;
-  r.ids = context_.tensor(rows.rows, topk, DType::i32);
-  r.weights = context_.tensor(rows.rows, topk, DType::f32);
+  r.ids = e.ids;
+  r.weights = e.weights;
   if (observe) r.scores = context_.tensor(rows.rows, w.gate.n, DType::f32);
   op_.router(context_, r);
   see(observe, "router_scores", layer, r.scores);
@@ -433,16 +445,6 @@ void Model::moe(const MoeWeights& w, const RowSet& rows, int topk, const uint8_t
   see(observe, "expert_weights", layer, r.weights);
   w.experts->hint(r.ids.i32(), rows.rows * topk);
 
-  ExpertsArgs e;
-  e.rows = rows.rows;
-  e.topk = topk;
-  e.limit = static_cast<float>(config_.swiglu_limit);
-  e.x = x;
-  e.ids = r.ids;
-  e.weights = r.weights;
-  e.experts = w.experts.get();
-  e.shared = w.shared;
-  e.y = y;
   op_.experts(context_, e);
   see(observe, "moe_out", layer, y);
 }

@@ -133,28 +133,25 @@ void experts(Context& base, const ExpertsArgs& args) {
   const bool any = first < args.experts->count(), packed = any && all_packed(*args.experts);
   const int width = any ? args.experts->expert(first).w1.n : 0;
 
-  // Few rows: the shared expert beside the routed ones. Many: one pass over x rounds it for both.
-  const bool beside = args.rows <= Branch::kMostRows;
-  Fp8Rows shared_rows;
-  GroupedArgs grouped;
-  if (packed && !beside) {
-    shared_rows = shared_expert_rows(context, scratch, args);
-    grouped = group_rows(context, scratch, args, d, width, shared_rows);
-  }
-  Branch branch(context, args.rows);
-  const uint16_t* shared = shared_expert(context, scratch, args, shared_rows);
-  branch.rest();
+  // Few rows: the shared expert beside the routed ones, and in a model beside the router. Many: one pass over x rounds it
+  // for both.
+  ExpertsArgs begun = args;
+  if (!begun.shared_out) begin_experts(context, begun);
+  Tensor shared = begun.shared_out;
   Routed routed;
   if (packed) {
-    if (beside) grouped = group_rows(context, scratch, args, d, width, {});
+    const Fp8Rows shared_rows = shared ? Fp8Rows{} : shared_expert_rows(context, scratch, args);
+    const GroupedArgs grouped = group_rows(context, scratch, args, d, width, shared_rows);
+    if (!shared) shared = shared_expert(context, scratch, args, shared_rows);
     grouped_feed_forward(grouped, context.multiprocessors(), context.stream());
     routed = {grouped.plan.pair_row, grouped.out};
-  } else if (any) {
-    routed = run_general(context, scratch, args, d, width);
+  } else {
+    if (!shared) shared = shared_expert(context, scratch, args, {});
+    if (any) routed = run_general(context, scratch, args, d, width);
   }
-  branch.join();
-  combine_rows(routed.choice_row, routed.out, shared, args.y.bf16(), args.rows, routed.choice_row ? args.topk : 0, d,
-               context.stream());
+  if (begun.begun != nullptr) static_cast<Branch*>(begun.begun.get())->join();
+  combine_rows(routed.choice_row, routed.out, shared ? shared.bf16() : nullptr, args.y.bf16(), args.rows,
+               routed.choice_row ? args.topk : 0, d, context.stream());
 }
 
 }  // namespace hadal::cuda

@@ -1,6 +1,8 @@
 // Routed experts and the shared expert.      spec 3.8
 #pragma once
 
+#include <memory>
+
 #include "ops/types.h"
 
 namespace hadal {
@@ -19,6 +21,9 @@ struct ExpertsArgs {
   const ExpertStore* experts = nullptr;
   FeedForward shared;
   Tensor y;  // activations [rows, d]
+  // What Operators::begin_experts has begun: bf16(shared(x)), activations [rows, d], and what the backend keeps until then.
+  Tensor shared_out;
+  std::shared_ptr<void> begun;
 };
 
 }  // namespace hadal

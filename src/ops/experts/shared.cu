@@ -37,9 +37,9 @@ Fp8Rows shared_expert_rows(CudaContext& context, Scratch& scratch, const Experts
   return fp8_rows(scratch, args.rows, w.w1.k);
 }
 
-const uint16_t* shared_expert(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, Fp8Rows x) {
+Tensor shared_expert(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, Fp8Rows x) {
   const FeedForward& w = args.shared;
-  if (!w.w1) return nullptr;
+  if (!w.w1) return {};
   const int rows = args.rows, width = w.w1.n;
   const size_t count = static_cast<size_t>(rows) * width;
   const Tensor gate{scratch.get<uint16_t>(count), DType::bf16, rows, width};
@@ -64,7 +64,17 @@ const uint16_t* shared_expert(CudaContext& context, Scratch& scratch, const Expe
     swiglu(gate.bf16(), up.bf16(), gate.bf16(), static_cast<int64_t>(count), args.limit, context.stream());
   }
   linear(context, down);
-  return out.bf16();
+  return out;
+}
+
+void begin_experts(Context& base, ExpertsArgs& args) {
+  CudaContext& context = CudaContext::of(base);
+  if (args.rows == 0 || args.rows > Branch::kMostRows || !args.shared.w1) return;
+  Scratch scratch(context);  // lives as long as the branch
+  const auto branch = std::make_shared<Branch>(context, args.rows);
+  args.shared_out = shared_expert(context, scratch, args, {});
+  branch->rest();
+  args.begun = branch;
 }
 
 }  // namespace hadal::cuda
