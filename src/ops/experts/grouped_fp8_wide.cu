@@ -289,13 +289,9 @@ __device__ __forceinline__ void supply_units(WideShared& s, const GroupedArgs& a
   RingPosition<kUnits> ring;
   RingPosition<kWork> queue;
   while (true) {
-    mbarrier_wait(&s.work_full[queue.stage], queue.parity);
-    const Work& shared_work = s.work[queue.stage];
-    const int product = shared_work.product, row0 = shared_work.row0, n = shared_work.n, tile = shared_work.tile;
-    auto& factors = s.factors[queue.stage];
-    mbarrier_arrive(&s.work_empty[queue.stage]);
-    queue.advance();
+    const auto [product, row0, n, tile, slot] = next_piece(s, queue);
     if (product < 0) return;
+    auto& factors = s.factors[slot];
     const int k_tiles = (product == 0 ? args.d : args.width) / E5m2Codec::kTileK, part = part_of(Widths{}, n);
     const auto* codes = product == 0 ? static_cast<const uint8_t*>(args.x) : args.activated_codes;
     const float* scales = (product == 0 ? args.x_scale : args.activated_scale) + row0;

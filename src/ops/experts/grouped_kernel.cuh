@@ -251,19 +251,29 @@ __device__ __forceinline__ void gather_tokens(S& s, const GroupedArgs& args, int
   }
 }
 
+// The next piece for a warp's thread that streams its rows; product < 0 at the end.
+struct RowsOfPiece {
+  int product, row0, n, tile, slot;  // slot: of the factors
+};
+template <class S>
+__device__ __forceinline__ RowsOfPiece next_piece(S& s, RingPosition<kWork>& queue) {
+  mbarrier_wait(&s.work_full[queue.stage], queue.parity);
+  const Work& work = s.work[queue.stage];
+  const RowsOfPiece piece{work.product, work.row0, work.n, work.tile, queue.stage};
+  mbarrier_arrive(&s.work_empty[queue.stage]);
+  queue.advance();
+  return piece;
+}
+
 // FP8 rows, which lie in memory as here, by one thread. Their scales come with the first.
 template <class M, class S>
 __device__ __forceinline__ void stream_tokens(S& s, const GroupedArgs& args) {
   typename S::Ring ring;
   RingPosition<kWork> queue;
   while (true) {
-    mbarrier_wait(&s.work_full[queue.stage], queue.parity);
-    const Work& shared_work = s.work[queue.stage];
-    const int product = shared_work.product, row0 = shared_work.row0, n = shared_work.n, tile = shared_work.tile;
-    auto& factors = s.factors[queue.stage];
-    mbarrier_arrive(&s.work_empty[queue.stage]);
-    queue.advance();
+    const auto [product, row0, n, tile, slot] = next_piece(s, queue);
     if (product < 0) return;
+    auto& factors = s.factors[slot];
     const int k_tiles = (product == 0 ? args.d : args.width) / M::Codec::kTileK;
     const auto* codes = product == 0 ? static_cast<const uint8_t*>(args.x) : args.activated_codes;
     const float* scales = (product == 0 ? args.x_scale : args.activated_scale) + row0;
