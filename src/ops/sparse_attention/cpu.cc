@@ -61,6 +61,17 @@ Keys keys_of(const SparseAttentionArgs& args, int r, const uint8_t** keys) {
   return n;
 }
 
+// In how many tasks the heads of a row are cut: whatever ends first. Every task decodes the row's keys, which costs about what
+// four heads do with them. A head's result does not depend on its group.
+int cuts_of_heads(int rows, int heads, int threads) {
+  int best = 1, shortest = 0;
+  for (int cuts = 1; cuts <= std::max(1, heads / 4); ++cuts) {
+    const int turns = (rows * cuts + threads - 1) / threads, time = turns * (4 + (heads + cuts - 1) / cuts);
+    if (cuts == 1 || time < shortest) best = cuts, shortest = time;
+  }
+  return best;
+}
+
 int most_keys(const SparseAttentionArgs& args) {
   int most = args.ring.window;
   if (args.bidirectional) {
@@ -83,9 +94,8 @@ void sparse_attention(Context& any, const SparseAttentionArgs& args) {
   if (rows == 0) return;
   const Layout layout = kernel.has_pairs && round ? Layout::pairs : Layout::split;
 
-  // A task is a row and some of its heads. Every task decodes the row's keys, so heads are split only when there are
-  // fewer rows than two a thread. A head's result does not depend on its group.
-  const int cuts = std::clamp((2 * threads + rows - 1) / rows, 1, std::max(1, args.heads / 4));
+  // A task is a row and some of its heads.
+  const int cuts = cuts_of_heads(rows, args.heads, threads);
   const int heads = (args.heads + cuts - 1) / cuts, groups = (args.heads + heads - 1) / heads;
   const int most = most_keys(args);
   const int64_t bytes = (attention_scratch(most, dim, heads, layout) + 63) / 64 * 64;
