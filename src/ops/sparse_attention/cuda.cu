@@ -33,7 +33,7 @@ void sparse_attention(Context& base, const SparseAttentionArgs& args) {
   Fp8Rows rounded_after;
   if (args.o.type == DType::u8) {
     const Fp8Rows q4 = fp8_rows(args.o);
-    if (kernel && writes_q4(*kernel)) {
+    if (kernel) {
       problem.o_q4 = q4;
     } else {
       rounded_after = q4;

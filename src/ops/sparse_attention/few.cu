@@ -67,12 +67,13 @@ struct Shared {
 };
 
 // What the blocks of a query tell each other. Every word carries a tag, of which the next launch has the next one, and every
-// launch writes all words. A probability has no sign: the signs of a thread's last pair are the tag's last two bits.
+// launch writes all words but `largest`. A probability has no sign: the signs of a thread's last pair are the tag's last two bits.
 template <typename S>
 struct Exchange {
   uint4 probability[S::kUnits][128];              // [unit][thread]
   uint64_t sum[S::kUnits][kHeads];                // of probabilities
   uint64_t top[S::kBlocks][S::kTouched][kHeads];  // largest scores of the tiles that a block's keys lie in
+  uint64_t largest[S::kBlocks][kHeads];           // magnitudes of the output, of blocks with half a group of Q4
   unsigned long long tag;                         // the last one
 };
 __device__ __forceinline__ uint32_t tag_signs(uint32_t tag) { return (tag & 1) << 15 | (tag & 2) << 30; }
@@ -405,7 +406,19 @@ __device__ __forceinline__ void attend(Shared<S>& s, const AttentionProblem& p, 
   }
   wgmma_wait<0>();
 
-  store_output<kColumns>(sum, denominator, p, query, head, kColumns * rank, p.args.rope.dim, s.rotation, s.query);
+  const auto meet_other_half = [&](float (&largest)[2]) {
+    if constexpr (kColumns == 64) {
+      float other[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        if ((lane & 3) == 0) send(&exchange.largest[rank][head + 8 * i], largest[i], tag);
+      receive<2>(other, tag, [&](int i) { return &exchange.largest[rank ^ 1][head + 8 * i]; });
+#pragma unroll
+      for (int i = 0; i < 2; ++i) largest[i] = fmaxf(largest[i], other[i]);
+    }
+  };
+  store_output<kColumns>(sum, denominator, p, query, head, kColumns * rank, p.args.rope.dim, s.rotation, s.query,
+                         meet_other_half);
 }
 
 template <int Blocks, int Pairs>

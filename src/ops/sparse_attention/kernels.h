@@ -28,7 +28,7 @@ struct AttentionProblem {
   Selection selection;
   bool has_entries = false;
   bool round_probabilities = true;
-  Fp8Rows o_q4;  // with codes: Q4 of the output is written there, and args.o is not (a kernel with writes_q4)
+  Fp8Rows o_q4;  // with codes: Q4 of the output is written there, and args.o is not (not by general_attention)
   std::optional<AttentionKernel>
       kernel;  // in place of the choice, for measurements and tests: one that takes the problem
 };
@@ -39,8 +39,6 @@ void general_attention(const AttentionProblem& problem, int most_keys, cudaStrea
 // Whether the problem has the shape of AttentionKernel.
 bool matrix_attention_takes(const AttentionProblem& problem, int most_keys);
 AttentionKernel attention_kernel_for(const AttentionProblem& problem, int most_keys, int multiprocessors);
-// Whether it can write Q4 of the output. Eight blocks a query own half a group of 128 channels each.
-constexpr bool writes_q4(AttentionKernel kernel) { return kernel != AttentionKernel::eight; }
 size_t attention_scratch_bytes(const AttentionProblem& problem, AttentionKernel kernel);
 // lasting: few_attention_lasting_bytes of memory that was zero at first and that only this function has written since.
 void matrix_attention(const AttentionProblem& problem, AttentionKernel kernel, int most_keys, void* scratch,

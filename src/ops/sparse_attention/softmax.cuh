@@ -77,7 +77,7 @@ __device__ __forceinline__ void probabilities(float* score, float scale, const f
   probabilities(score, operand, sum);
 }
 
-// Values 4 j + 2 i and the next of a thread's `sum` of Columns columns: divided, rounded, turned back where they are rotated
+// Values 4 j + 2 i and the next of a thread's sums of Columns columns: divided, rounded, turned back where they are rotated
 // channels, from column `rotated` on (at most the last 64), and rounded again.
 template <int Columns>
 __device__ __forceinline__ uint32_t output_pair(const float* sum, int j, int i, const float (&inverse)[2], int rotated,
@@ -89,45 +89,52 @@ __device__ __forceinline__ uint32_t output_pair(const float* sum, int j, int i, 
   return pack_bf16x2(x * cs.x + y * cs.y, y * cs.x - x * cs.y);
 }
 
-// A warp's 16 rows of 128 bytes, through its 2 KB of shared memory: words(k) gives the thread's words of chunks 2k and
-// 2k + 1 of both rows as a matrix fragment has them, and store(row, chunk, v) gets 16 bytes of whole lines. (Exchanged between
-// lanes instead, they took three times the instructions.)
-template <typename Words, typename Store>
+// A warp's 16 rows of Chunks pieces of 16 bytes, through its 2 KB of shared memory: words(k) gives the thread's words of chunks
+// 2k and 2k + 1 of both rows as a matrix fragment has them, and store(row, chunk, v) gets 16 bytes of whole lines. (Exchanged
+// between lanes instead, they took three times the instructions.)
+template <int Chunks, typename Words, typename Store>
 __device__ __forceinline__ void through_lines(uint32_t staging, const Words& words, const Store& store) {
-  const int lane = threadIdx.x % 32;
-  const uint32_t to = staging + (lane & 15) * 128, from = staging + lane / 8 * 128;
+  constexpr int kRows = 32 / Chunks;  // at a time
+  const int lane = threadIdx.x % 32, chunk = lane % Chunks;
+  const uint32_t to = staging + (lane & 15) * 128, from = staging + lane / Chunks * 128;
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
+  for (int k = 0; k < Chunks / 2; ++k) {
     const auto w = words(k);
     store_matrix4(to + (((2 * k + (lane >> 4)) ^ (lane & 7)) << 4), w.x, w.y, w.z, w.w);
   }
   __syncwarp();
 #pragma unroll
-  for (int r = 0; r < 4; ++r) {
+  for (int r = 0; r < 16 / kRows; ++r) {
     uint4 v;
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(from + r * 512 + (((lane & 7) ^ (4 * (r & 1) + lane / 8)) << 4))
+                 : "r"(from + r * kRows * 128 + ((chunk ^ (kRows * r % 8 + lane / Chunks)) << 4))
                  : "memory");
-    store(4 * r + lane / 8, lane & 7, v);
+    store(kRows * r + lane / Chunks, chunk, v);
   }
 }
 
-// Q4 of a thread's part of 128 columns, group `group` of the four of each head.
-__device__ __forceinline__ void store_q4(const uint32_t (&part)[16][2], const Fp8Rows& out, int query, int head,
-                                         int group, uint32_t staging) {
+// Q4 of a thread's part of 8 * Blocks columns from column `first` on: 128, or a half of a group's. meet: of the largest
+// magnitudes of these in the thread's two rows makes those of their groups.
+template <int Blocks, typename Meet>
+__device__ __forceinline__ void store_q4(const uint32_t (&part)[Blocks][2], const Fp8Rows& out, int query, int head,
+                                         int first, uint32_t staging, const Meet& meet) {
   constexpr int kGroups = kHeadDim / 128;
-  const int lane = threadIdx.x % 32, warp_head = head - lane / 4;
-  float inverse[2];
+  const int lane = threadIdx.x % 32, warp_head = head - lane / 4, group = first / 128, first_chunk = first % 128 / 16;
+  float largest[2], inverse[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     uint32_t both = 0;
 #pragma unroll
-    for (int b = 0; b < 16; ++b) both = larger_bf16x2(both, part[b][i] & 0x7fff7fffu);
-    const float largest = quad_max(fmaxf(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u)));
-    const float scale = from_ue8m0(q1_scale(largest));
+    for (int b = 0; b < Blocks; ++b) both = larger_bf16x2(both, part[b][i] & 0x7fff7fffu);
+    largest[i] = quad_max(fmaxf(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u)));
+  }
+  meet(largest);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float scale = from_ue8m0(q1_scale(largest[i]));
     inverse[i] = reciprocal_of_power(scale);
-    if ((lane & 3) == 0)
+    if ((lane & 3) == 0 && first_chunk == 0)
       out.scales[static_cast<int64_t>((head + 8 * i) * kGroups + group) * out.padded + query] = scale;
   }
   // A word has the lane's codes of two blocks of 8 columns, and so a chunk the four lanes' one after the other.
@@ -140,42 +147,49 @@ __device__ __forceinline__ void store_q4(const uint32_t (&part)[16][2], const Fp
     }
     return w;
   };
-  through_lines(
+  through_lines<Blocks / 2>(
       staging,
       [&](int k) { return make_uint4(word(2 * k, 0), word(2 * k, 1), word(2 * k + 1, 0), word(2 * k + 1, 1)); },
       [&](int row, int chunk, uint4 v) {
-        *reinterpret_cast<uint4*>(fp8_chunk(out, (warp_head + row) * kGroups + group, query, chunk)) =
+        *reinterpret_cast<uint4*>(fp8_chunk(out, (warp_head + row) * kGroups + group, query, first_chunk + chunk)) =
             make_uint4(permute_bytes(v.x, v.y, 0x5410), permute_bytes(v.z, v.w, 0x5410),
                        permute_bytes(v.x, v.y, 0x7632), permute_bytes(v.z, v.w, 0x7632));
       });
 }
 
+struct NobodyElse {  // has a part of a group of 128 columns
+  __device__ void operator()(const float (&)[2]) const {}
+};
+
 // Columns first .. first + Columns - 1 of the output of `query`: the division, the rotation back, the store, of bf16 or of
-// their Q4. rotations: of the last rope_dim channels. staging: 2 KB of shared memory of each of the four warps.
-template <int Columns>
-__device__ __forceinline__ void store_output(const float* sum, const float (&denominator)[2], const AttentionProblem& p,
+// their Q4. rotations: of the last rope_dim channels. staging: 2 KB of shared memory of each of the four warps. meet: of 64
+// columns, as store_q4 has it. Leaves nothing of `sum`.
+template <int Columns, typename Meet = NobodyElse>
+__device__ __forceinline__ void store_output(float* sum, const float (&denominator)[2], const AttentionProblem& p,
                                              int query, int head, int first, int rope_dim, const float2* rotations,
-                                             uint8_t* staging) {
-  const int lane = threadIdx.x % 32, warp_head = head - lane / 4, rotated = kHeadDim - rope_dim - first;
+                                             uint8_t* staging, const Meet& meet = {}) {
+  const int warp_head = head - static_cast<int>(threadIdx.x) % 32 / 4;
   const uint32_t base = smem_address(staging) + warp_head * 128;
   float inverse[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) inverse[i] = 1.0f / (denominator[i] * kStoredScale);
-  const auto pair = [&](int j, int i) { return output_pair<Columns>(sum, j, i, inverse, rotated, rotations); };
-  if constexpr (Columns % 128 == 0) {
-    if (p.o_q4.codes != nullptr) {
+  if (p.o_q4.codes != nullptr) {
+    constexpr int kPart = Columns < 128 ? Columns : 128, kBlocks = kPart / 8;
+    // Few queries run this once: instructions that come from memory cost more than the moves of a loop.
+#pragma unroll 1
+    for (int c = 0; c < Columns / kPart; ++c, first += kPart) {
+      uint32_t part[kBlocks][2];  // [block of 8 columns][row]
 #pragma unroll
-      for (int c = 0; c < Columns / 128; ++c) {
-        uint32_t part[16][2];  // [block of 8 columns][row]
+      for (int b = 0; b < kBlocks; ++b)
 #pragma unroll
-        for (int b = 0; b < 16; ++b)
+        for (int i = 0; i < 2; ++i)
+          part[b][i] = output_pair<kPart>(sum, b, i, inverse, kHeadDim - rope_dim - first, rotations);
 #pragma unroll
-          for (int i = 0; i < 2; ++i) part[b][i] = pair(16 * c + b, i);
-        if (c > 0) __syncwarp();
-        store_q4(part, p.o_q4, query, head, first / 128 + c, base);
-      }
-      return;
+      for (int i = 0; i < Columns / 2 - kPart / 2; ++i) sum[i] = sum[i + kPart / 2];
+      if (c > 0) __syncwarp();
+      store_q4(part, p.o_q4, query, head, first, base, meet);
     }
+    return;
   }
   uint16_t* const values =
       static_cast<uint16_t*>(p.args.o.data) + (static_cast<int64_t>(query) * kHeads + warp_head) * kHeadDim + first;
@@ -185,9 +199,10 @@ __device__ __forceinline__ void store_output(const float* sum, const float (&den
 #pragma unroll
     for (int b = 0; b < 8; ++b)
 #pragma unroll
-      for (int i = 0; i < 2; ++i) part[b][i] = pair(8 * c + b, i);
+      for (int i = 0; i < 2; ++i)
+        part[b][i] = output_pair<Columns>(sum, 8 * c + b, i, inverse, kHeadDim - rope_dim - first, rotations);
     if (c > 0) __syncwarp();
-    through_lines(
+    through_lines<8>(
         base, [&](int k) { return make_uint4(part[2 * k][0], part[2 * k][1], part[2 * k + 1][0], part[2 * k + 1][1]); },
         [&](int row, int chunk, uint4 v) {
           *reinterpret_cast<uint4*>(values + row * kHeadDim + 64 * c + 8 * chunk) = v;
