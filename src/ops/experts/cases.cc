@@ -1,6 +1,7 @@
 #include "ops/experts/cases.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "ops/testing/backend.h"
@@ -34,9 +35,17 @@ class Test final : public OperatorCase {
   Prepared prepare(Backend& backend) const override {
     Random random = this->random();
     const auto feed_forward = [&](WeightFormat format) {
-      return HostFeedForward{random_weight(random, format, c_.inner, c_.d, c_.gain),
-                             random_weight(random, format, c_.inner, c_.d, c_.gain),
-                             random_weight(random, format, c_.d, c_.inner)};
+      HostFeedForward w{random_weight(random, format, c_.inner, c_.d, c_.gain),
+                        random_weight(random, format, c_.inner, c_.d, c_.gain),
+                        random_weight(random, format, c_.d, c_.inner)};
+      if (c_.highest > 0 && format == WeightFormat::mxfp4)
+        for (size_t i = 0; i < w.w2.scale.size(); ++i) {
+          const auto block = static_cast<int>(i) % (c_.inner / 32), row = static_cast<int>(i) / (c_.inner / 32);
+          w.w2.scale[i] = static_cast<uint8_t>(std::clamp(scale_of_row(row) + block % 3 - 1, c_.lowest, c_.highest));
+        }
+      else if (c_.highest > 0)
+        std::fill(w.w2.data.begin(), w.w2.data.end(), uint8_t{0});
+      return w;
     };
     std::vector<HostFeedForward> experts;
     for (int e = 0; e < c_.experts; ++e) {
@@ -79,7 +88,7 @@ class Test final : public OperatorCase {
     // Errors of gate and up, in units of their size, reach the product up to 1.1 times each, and the product of two
     // normal values (one through silu) is about 0.6 of their size: 2 * 1.1 / 0.6.
     const Tolerance product = (sum(c_.d) + rounded(numerics)) * 3.7 + rounded(numerics);
-    compare_values(report, "y", expected.at("y"), actual.at("y"),
+    compare_values(report, "y", in_units(expected.at("y")), in_units(actual.at("y")),
                    product + requantised(numerics, c_.inner) + sum(c_.inner) + rounded(numerics) + sum(c_.topk + 1) +
                        stored(numerics));
   }
@@ -92,6 +101,14 @@ class Test final : public OperatorCase {
   }
 
  private:
+  int scale_of_row(int row) const { return c_.lowest + row % (c_.highest - c_.lowest + 1); }
+  // Columns in units of the scale of the row of w2 that gives them.
+  Output in_units(Output y) const {
+    if (c_.highest == 0) return y;
+    for (size_t i = 0; i < y.f32.size(); ++i)
+      y.f32[i] = std::ldexp(y.f32[i], 127 - scale_of_row(static_cast<int>(i) % c_.d));
+    return y;
+  }
   // As a model loads them, where the backend has a layout of its own for the experts of a layer.
   static std::vector<FeedForward> place(Backend& backend, const std::vector<HostFeedForward>& experts) {
     const auto host = [](const HostWeight& w) { return Weight{w.format, w.n, w.k, w.data.data(), w.scale.data()}; };

@@ -17,6 +17,9 @@ struct ExpertsCase {
   float limit = 10;
   double gain = 1;       // size of gate and up
   bool partial = false;  // only every other expert is local
+  // Scale bytes of w2: its rows have all from the first to the second in turn, and the shared expert gives nothing beside
+  // them; 0: those of usual weights.
+  int lowest = 0, highest = 0;
 };
 inline constexpr ExpertsCase kExpertsCases[] = {
     {"no rows", 0, 8, 2, 64, 64},
@@ -35,6 +38,11 @@ inline constexpr ExpertsCase kExpertsCases[] = {
     {"tiles, a share of the experts is local", 65, 8, 3, 256, 256, Routing::random, 10, 1, true},
     {"tiles, all rows take the same experts", 161, 4, 2, 512, 256, Routing::one_set},
     {"tiles, a width of the matrix kernel for 16-bit rows", 41, 4, 2, 256, 128},
+    // Every scale that a bf16 weight can have, in two halves, so that the results are bf16 numbers too.
+    {"low scales", 3, 4, 2, 256, 256, Routing::random, 10, 1, false, 4, 130},
+    {"high scales", 3, 4, 2, 256, 256, Routing::random, 10, 1.0 / 64, false, 126, 252},
+    {"low scales, many rows", 70, 4, 2, 256, 256, Routing::random, 10, 1, false, 4, 130},
+    {"high scales, many rows", 70, 4, 2, 256, 256, Routing::random, 10, 1.0 / 64, false, 126, 252},
 };
 
 Cases experts_cases(uint64_t seed);
