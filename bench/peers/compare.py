@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Hadal beside llama.cpp and ftllm on a CPU: the programs in turns, tokens a second times multiply-adds or bytes of a token.
+"""Hadal beside llama.cpp and ftllm on a CPU: the programs in turns, tokens a second times multiply-adds or bytes of a
+token.
 
-usage: compare.py --hadal BINARY --checkpoint FOLDER [--llama-bench BINARY --gguf FILE] [--ftllm BINARY]      (needs gguf from PyPI)
+usage: compare.py --hadal BINARY --checkpoint FOLDER [--llama-bench BINARY --gguf FILE] [--ftllm BINARY]
+       (needs gguf from PyPI)
 
-FOLDER is what `hadal synth configs/v41-mini.json` wrote, FILE what make_gguf.py made of the same configuration: random weights of the same
-sizes, not the same model, so what is compared is work a second. Counted are the multiply-adds that a token needs and the bytes of the weights that
-a decoded token reads, from the tensors of either file; what a program does beyond that is its own affair. Not counted for Hadal, though in its
-time: the conditioning of the draft module (main_proj, wkv of the draft stages), which llama.cpp's model lacks.
-Engram rows and token embeddings are looked up, no multiply-adds.
+FOLDER is what `hadal synth configs/v41-mini.json` wrote, FILE what make_gguf.py made of the same configuration:
+random weights of the same sizes, not the same model, so what is compared is work a second. Counted are the multiply-
+adds that a token needs and the bytes of the weights that a decoded token reads, from the tensors of either file;
+what a program does beyond that is its own affair. Not counted for Hadal, though in its time: the conditioning of the
+draft module (main_proj, wkv of the draft stages), which llama.cpp's model lacks. Engram rows and token embeddings
+are looked up, no multiply-adds.
 """
 import argparse
 import json
@@ -35,6 +38,13 @@ class Work:
         self.macs[part] += macs
         self.bytes[part] += size
 
+    def count(self, parts, name, macs, size):
+        """Adds a tensor to the first of `parts` whose pattern its name has: (pattern, part, share of its multiply-adds
+        and of its bytes that a token takes). Without a part it is not counted."""
+        part, mac_share, byte_share = next(p[1:] for p in parts if re.search(p[0], name))
+        if part:
+            self.add(part, mac_share * macs, byte_share * size)
+
     def attention(self, position):
         return sum(macs * count(position) for macs, count in self.keys)
 
@@ -56,6 +66,11 @@ def hadal_work(folder):
     tensors.pop("__metadata__", None)
     w = Work()
     share = c["num_experts_per_tok"] / c["n_routed_experts"]
+    parts = [(r"^embed\.weight$", None, 0, 0), (r"engram\.embed", "Engram", 0, 1), (r"\.engram\..*wkv", "Engram", 1, 1),
+             (r"\.engram\.", "Engram", 0, 1), (r"\.ffn\.experts\.", "experts", share, share),
+             (r"\.ffn\.shared", "shared expert", 1, 1), (r"\.ffn\.gate", "router", 1, 1),
+             (r"hc_", "hyper-connections", 1, 1), (r"\.compressor\.|\.indexer\.", "compressor, indexer", 1, 1),
+             (r"^head\.weight$", "head", 1, 1), (r"", "projections", 1, 1)]
     for name, tensor in tensors.items():
         if name.startswith("mtp."):
             continue
@@ -65,30 +80,12 @@ def hadal_work(folder):
         macs = elements if len(shape) == 2 and name.endswith((".weight", "_fn")) else 0
         if tensor["dtype"] == "I8":
             macs *= 2  # two e2m1 codes a byte
-        if name == "embed.weight":
-            continue
-        elif "engram.embed" in name:
-            rows = (c["engram_max_ngram_size"] - 1) * c["engram_n_heads"]
-            w.add("Engram", 0, rows * size / shape[0])
-        elif ".engram." in name:
-            w.add("Engram", macs if "wkv" in name else 0, size)
-        elif ".ffn.experts." in name:
-            w.add("experts", share * macs, share * size)
-        elif ".ffn.shared" in name:
-            w.add("shared expert", macs, size)
-        elif ".ffn.gate" in name:
-            w.add("router", macs, size)
-        elif "hc_" in name:
-            w.add("hyper-connections", macs, size)
-        elif ".indexer.wk" in name:  # of every compressed row
+        if "engram.embed" in name:  # the rows that are looked up
+            size *= (c["engram_max_ngram_size"] - 1) * c["engram_n_heads"] / shape[0]
+        if ".indexer.wk" in name:  # of every compressed row
             ratio = c["compress_ratios"][int(name.split(".")[1])]
-            w.add("compressor, indexer", macs / ratio, size / ratio)
-        elif ".compressor." in name or ".indexer." in name:
-            w.add("compressor, indexer", macs, size)
-        elif name == "head.weight":
-            w.add("head", macs, size)
-        else:
-            w.add("projections", macs, size)
+            macs, size = macs / ratio, size / ratio
+        w.count(parts, name, macs, size)
     window, top_k = c["sliding_window"], c["index_topk"]
     per_key = 2 * c["num_attention_heads"] * c["head_dim"]
     for layer in range(c["num_hidden_layers"]):
@@ -113,28 +110,16 @@ def llama_work(file):
     w = Work()
     share = key("expert_used_count") / key("expert_count")
     ratios = key("attention.compress_ratios") if architecture == "deepseek4" else None
+    parts = [(r"^token_embd\.weight$", None, 0, 0), (r"_exps\.", "experts", share, share),
+             (r"_shexp\.", "shared expert", 1, 1), (r"ffn_gate_inp|exp_probs", "router", 1, 1),
+             (r"hc_", "hyper-connections", 1, 1), (r"_ape", "compressor, indexer", 0, 1),  # added, not multiplied
+             (r"compressor|indexer", "compressor, indexer", 1, 1), (r"^output\.weight$", "head", 1, 1),
+             (r"", "projections", 1, 1)]
     for tensor in reader.tensors:
         name, shape = tensor.name, [int(n) for n in tensor.shape]
         size = float(tensor.n_bytes)
         macs = math.prod(shape) if len(shape) > 1 else 0
-        if name == "token_embd.weight":
-            continue
-        elif "_exps." in name:
-            w.add("experts", share * macs, share * size)
-        elif "_shexp." in name:
-            w.add("shared expert", macs, size)
-        elif "ffn_gate_inp" in name or "exp_probs" in name:
-            w.add("router", macs, size)
-        elif "hc_" in name:
-            w.add("hyper-connections", macs, size)
-        elif "_ape" in name:  # added, not multiplied
-            w.add("compressor, indexer", 0, size)
-        elif "compressor" in name or "indexer" in name:
-            w.add("compressor, indexer", macs, size)
-        elif name == "output.weight":
-            w.add("head", macs, size)
-        else:
-            w.add("projections", macs, size)
+        w.count(parts, name, macs, size)
     heads = key("attention.head_count")
     for layer in range(key("block_count")):
         if architecture == "deepseek2":
@@ -145,7 +130,8 @@ def llama_work(file):
         if ratio == 4:
             top_k = key("attention.indexer.top_k")
             w.keys.append((per_key, lambda p, top_k=top_k: min((p + 1) // 4, top_k)))
-            w.keys.append((key("attention.indexer.head_count") * key("attention.indexer.key_length"), lambda p: (p + 1) // 4))
+            score = key("attention.indexer.head_count") * key("attention.indexer.key_length")
+            w.keys.append((score, lambda p: (p + 1) // 4))
         elif ratio:
             w.keys.append((per_key, lambda p, ratio=ratio: (p + 1) // ratio))
     return w
@@ -157,16 +143,19 @@ class Runner:
         self.before = shlex.split(arguments.before)
 
     def run(self, command):
-        done = subprocess.run([*self.before, *map(str, command)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        command = [*self.before, *map(str, command)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode != 0:
-            sys.exit(f"{shlex.join(map(str, command))}: status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+            end = f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+            sys.exit(f"{shlex.join(command)}: status {done.returncode}\n{end}")
         return done.stdout
 
     def hadal(self, case, length):
         """Seconds a token."""
         common = [self.a.checkpoint, "--threads", self.a.threads, "--json"]
         if case == "prefill":
-            steps = ["--steps", 2, "--warm-up", 1] if length <= 512 else ["--steps", 1, "--warm-up", 0]  # a long prompt warms itself
+            # A long prompt warms itself.
+            steps = ["--steps", 2, "--warm-up", 1] if length <= 512 else ["--steps", 1, "--warm-up", 0]
             shape = ["--tokens", length, "--context", length, "--prefill", "full", *steps]
             tokens = length
         else:
@@ -178,7 +167,8 @@ class Runner:
     def llama(self, case, length, file):
         common = ["-m", file, "-t", self.a.threads, "-o", "json", *shlex.split(self.a.llama_options)]
         if case == "prefill":
-            shape, tokens = ["-p", length, "-n", 0, *(["-r", 2] if length <= 512 else ["-r", 1, "--no-warmup"])], length
+            repeats = ["-r", 2] if length <= 512 else ["-r", 1, "--no-warmup"]
+            shape, tokens = ["-p", length, "-n", 0, *repeats], length
         else:
             shape, tokens = ["-p", 0, "-n", 60, "-d", length, "-r", 2], 60
         result = json.loads(self.run([self.a.llama_bench, *common, *shape]))[0]
@@ -186,8 +176,8 @@ class Runner:
 
     def ftllm(self, case, length):
         shape = ["--input_tokens", length, "--output_tokens", 1 if case == "prefill" else 33]
-        out = self.run([self.a.ftllm, "benchmark", self.a.ftllm_checkpoint or self.a.checkpoint, "-t", self.a.threads, "--batch", 1,
-                        "--warmup", 0, *shape, *shlex.split(self.a.ftllm_options)])
+        out = self.run([self.a.ftllm, "benchmark", self.a.ftllm_checkpoint or self.a.checkpoint,
+                        "-t", self.a.threads, "--batch", 1, "--warmup", 0, *shape, *shlex.split(self.a.ftllm_options)])
         name, tokens = ("TTFT avg", length) if case == "prefill" else ("TPOP avg", 1)
         return float(re.search(rf"{name}\s+([\d.]+) ms", out).group(1)) / 1000 / tokens
 
@@ -204,7 +194,8 @@ def print_work(name, w, prefills):
     print(f"  {'sum':22} {sum(w.macs.values()) / 1e6:8.2f} {sum(w.bytes.values()) / 1e6:8.2f}")
     for tokens in prefills:
         macs = w.prefill(tokens)
-        print(f"  in a prompt of {tokens}: {sum(macs.values()) / 1e6:.2f}, of which attention {macs['attention'] / 1e6:.2f} and head {macs['head'] / 1e6:.2f}")
+        print(f"  in a prompt of {tokens}: {sum(macs.values()) / 1e6:.2f}, "
+              f"of which attention {macs['attention'] / 1e6:.2f} and head {macs['head'] / 1e6:.2f}")
 
 
 def main():
@@ -215,14 +206,17 @@ def main():
     parser.add_argument("--gguf", type=path)
     parser.add_argument("--llama-options", default="", help="further options of llama-bench")
     parser.add_argument("--ftllm", type=path)
-    parser.add_argument("--ftllm-checkpoint", type=path, help="the same checkpoint with a tokenizer beside it, which ftllm asks for")
+    parser.add_argument("--ftllm-checkpoint", type=path,
+                        help="the same checkpoint with a tokenizer beside it, which ftllm asks for")
     parser.add_argument("--ftllm-options", default="--device cpu", help="further options of ftllm benchmark")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--cases", default="prefill:512,prefill:2048,decode:512", help="STEP:LENGTH, of the prompt or of the context")
+    parser.add_argument("--cases", default="prefill:512,prefill:2048,decode:512",
+                        help="STEP:LENGTH, of the prompt or of the context")
     parser.add_argument("--before", default="", help="a command to put before each measurement, as in 'taskset -c 0,1'")
     parser.add_argument("--record", type=pathlib.Path, help="write work and pairs of all cases, for bench/results")
-    parser.add_argument("--json", type=pathlib.Path, help="append what was measured, one line a pair; the table is of all its lines")
+    parser.add_argument("--json", type=pathlib.Path,
+                        help="append what was measured, one line a pair; the table is of all its lines")
     a = parser.parse_args()
     cases = [(case, int(length)) for case, length in (text.split(":") for text in filter(None, a.cases.split(",")))]
     runner = Runner(a)
@@ -244,16 +238,19 @@ def main():
     for _ in range(a.pairs):
         for case, length in cases:
             for name, _, measure in peers:
-                pair = {"case": case, "length": length, "peer": name, "seconds_a_token": [runner.hadal(case, length), measure(case, length)]}
+                pair = {"case": case, "length": length, "peer": name,
+                        "seconds_a_token": [runner.hadal(case, length), measure(case, length)]}
                 pairs.append(pair)
                 if a.json:
                     with a.json.open("a") as f:
                         f.write(json.dumps(pair) + "\n")
 
+    works = {"hadal": own} | {name: work for name, work, _ in peers if work is not own}
     record = {"threads": a.threads, "llama_options": a.llama_options, "ftllm_options": a.ftllm_options,
-              "work_a_token": {name: {"multiply_adds": w.macs, "weight_bytes": w.bytes} for name, w in [("hadal", own), *[(n, w) for n, w, _ in peers if w is not own]]},
+              "work_a_token": {n: {"multiply_adds": w.macs, "weight_bytes": w.bytes} for n, w in works.items()},
               "cases": []}
-    print("case, peer, pairs: tokens/s of hadal and of the peer, rates of both, ratio of rates (median, least, most of pairs)")
+    print("case, peer, pairs: tokens/s of hadal and of the peer, rates of both, "
+          "ratio of rates (median, least, most of pairs)")
     for case, length in cases:
         for name, work, _ in peers:
             here = [p["seconds_a_token"] for p in pairs if (p["case"], p["length"], p["peer"]) == (case, length, name)]
@@ -267,9 +264,11 @@ def main():
                 unit = "GB/s"
             ratio = sorted((ours / mine) / (theirs / other) for mine, other in here)
             mine, other = (statistics.median(column) for column in zip(*here))
-            record["cases"].append({"case": case, "length": length, "peer": name, "unit": unit, "work_a_token": [ours, theirs],
-                                    "seconds_a_token": here, "ratio": statistics.median(ratio)})
-            print(f"{case} {length}, {name}, {len(here)}: {1 / mine:.1f} and {1 / other:.1f}; {ours / mine / 1e9:.1f} and {theirs / other / 1e9:.1f} {unit}; "
+            record["cases"].append({"case": case, "length": length, "peer": name, "unit": unit,
+                                    "work_a_token": [ours, theirs], "seconds_a_token": here,
+                                    "ratio": statistics.median(ratio)})
+            print(f"{case} {length}, {name}, {len(here)}: {1 / mine:.1f} and {1 / other:.1f}; "
+                  f"{ours / mine / 1e9:.1f} and {theirs / other / 1e9:.1f} {unit}; "
                   f"{statistics.median(ratio):.2f} ({ratio[0]:.2f} to {ratio[-1]:.2f})")
     if a.record:
         a.record.write_text(json.dumps(record, indent=1, default=float) + "\n")

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Writes a GGUF of the sizes of a Hadal configuration, random weights, for measuring llama.cpp beside Hadal.
 
-usage: make_gguf.py [--architecture deepseek4|deepseek2] configs/v41-mini.json OUT.gguf      (needs numpy and gguf from PyPI)
+usage: make_gguf.py [--architecture deepseek4|deepseek2] configs/v41-mini.json OUT.gguf
+       (needs numpy and gguf from PyPI)
 
-Experts are MXFP4, dense weights Q8_0, router and hyper-connections F32, as converted checkpoints of the family have them.
+Experts are MXFP4, dense weights Q8_0, router and hyper-connections F32, as converted checkpoints of the family have
+them.
 
-deepseek4  hyper-connections, sliding window, compressed and selected rows, grouped output projection. llama.cpp knows the compression
-           ratios of V4 (4 and 128) and neither shared sources of compressed rows nor Engram, so layers that compress take 4 and 128 in turn.
-deepseek2  the simplest graph that llama.cpp has for latent attention with routed experts: one residual stream and every key attended to;
-           for how much of the difference the parts of V4 are to blame.
+deepseek4  hyper-connections, sliding window, compressed and selected rows, grouped output projection. llama.cpp knows
+           the compression ratios of V4 (4 and 128) and neither shared sources of compressed rows nor Engram, so layers
+           that compress take 4 and 128 in turn.
+deepseek2  the simplest graph that llama.cpp has for latent attention with routed experts: one residual stream and every
+           key attended to; for how much of the difference the parts of V4 are to blame.
 """
 import argparse
 import json
@@ -43,18 +46,21 @@ class Writer:
         self.file.add_tensor(name, values.astype(np.float32), raw_dtype=F32)
 
     def q8_0(self, name, shape):
-        """shape: outputs last but one, inputs last. Blocks of 32: an fp16 scale, 32 signed bytes; deviation 1 / sqrt(inputs)."""
+        """shape: outputs last but one, inputs last. Blocks of 32: an fp16 scale, 32 signed bytes; deviation
+        1 / sqrt(inputs)."""
         inputs = shape[-1]
         blocks = np.empty((*shape[:-1], inputs // 32, 34), np.uint8)
         scale = np.float16(1 / math.sqrt(inputs) / 73)  # a uniform signed byte deviates by 73
         blocks[..., :2] = np.frombuffer(scale.tobytes(), np.uint8)
-        blocks[..., 2:] = np.frombuffer(self.random.bytes(blocks[..., 2:].size), np.uint8).reshape(blocks[..., 2:].shape)
+        codes = blocks[..., 2:]
+        codes[:] = np.frombuffer(self.random.bytes(codes.size), np.uint8).reshape(codes.shape)
         self.file.add_tensor(name, blocks.reshape(*shape[:-1], -1), raw_dtype=Q8_0)
 
     def mxfp4(self, name, shape):
         """Blocks of 32: an e8m0 scale, 32 e2m1 codes; the codes deviate by 2.9."""
         inputs = shape[-1]
-        blocks = np.frombuffer(bytearray(self.random.bytes(math.prod(shape) // 32 * 17)), np.uint8).reshape(*shape[:-1], inputs // 32, 17)
+        blocks = np.frombuffer(bytearray(self.random.bytes(math.prod(shape) // 32 * 17)), np.uint8)
+        blocks = blocks.reshape(*shape[:-1], inputs // 32, 17)
         blocks[..., 0] = 127 + round(math.log2(1 / math.sqrt(inputs) / 2.9)) + (blocks[..., 0] & 1)
         self.file.add_tensor(name, blocks.reshape(*shape[:-1], -1), raw_dtype=MXFP4)
 
@@ -170,7 +176,8 @@ def deepseek4(w, c):
 def deepseek2(w, c):
     common(w, c)
     d, heads, latent, rope = c["hidden_size"], c["num_attention_heads"], 512, c["qk_rope_head_dim"]
-    key, value = c["head_dim"], c["head_dim"] // 2  # the query projection then has the size of V4's, the output projection that of both of its parts
+    # The query projection then has the size of V4's, the output projection that of both of its parts.
+    key, value = c["head_dim"], c["head_dim"] // 2
     for name, number in {
         "attention.key_length": latent + rope,
         "attention.value_length": latent,
