@@ -118,6 +118,7 @@ constexpr Variant kWide[] = {{"chosen", fp8_linear},
                              {"256 x 128", launch_fp8_wide<Fp8Wide<2, 128, 4, false>>},
                              {"192 x 128", launch_fp8_wide<Fp8Wide<1, 128, 4, false, 3>>}};
 constexpr Variant kNarrow[] = {{"chosen", fp8_linear}};
+
 bool check(CudaContext& context, const Shape& shape) {
   Scratch scratch(context);
   Matrix m(context, shape, 5, 1);

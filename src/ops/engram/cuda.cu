@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(256) engram_gather_fp8_kernel(const uint32_t* 
 
 constexpr int kGateUnits = 2;  // of 8 channels, in the registers of a thread
 
-// One CTA a copy of `rows_each` rows, whose weights it reads once, the copies of a row next to each other since they share its value: three sums, the gate, and
-// the gated value added to h. Everything of a row is read once, and at once.
+// One CTA a copy of `rows_each` rows, whose weights it reads once, the copies of a row next to each other since they share
+// its value: three sums, the gate, and the gated value added to h. Everything of a row is read once, and at once.
 __global__ void __launch_bounds__(1024)
     engram_gate_kernel(const uint16_t* kv, int rows, int rows_each, int copies, int d, const uint16_t* q_weight,
                        const uint16_t* k_weight, float eps, const uint8_t* dead, uint16_t* h, float* gate_out) {

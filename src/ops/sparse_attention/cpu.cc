@@ -61,8 +61,8 @@ Keys keys_of(const SparseAttentionArgs& args, int r, const uint8_t** keys) {
   return n;
 }
 
-// In how many tasks the heads of a row are cut: whatever ends first. Every task decodes the row's keys, which costs about what
-// four heads do with them. A head's result does not depend on its group.
+// In how many tasks the heads of a row are cut: whatever ends first. Every task decodes the row's keys, which costs about
+// what four heads do with them. A head's result does not depend on its group.
 int cuts_of_heads(int rows, int heads, int threads) {
   int best = 1, shortest = 0;
   for (int cuts = 1; cuts <= std::max(1, heads / 4); ++cuts) {

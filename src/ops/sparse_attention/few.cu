@@ -67,7 +67,8 @@ struct Shared {
 };
 
 // What the blocks of a query tell each other. Every word carries a tag, of which the next launch has the next one, and every
-// launch writes all words but `largest`. A probability has no sign: the signs of a thread's last pair are the tag's last two bits.
+// launch writes all words but `largest`. A probability has no sign: the signs of a thread's last pair are the tag's last two
+// bits.
 template <typename S>
 struct Exchange {
   uint4 probability[S::kUnits][128];              // [unit][thread]
@@ -406,7 +407,7 @@ __device__ __forceinline__ void attend(Shared<S>& s, const AttentionProblem& p, 
   }
   wgmma_wait<0>();
 
-  const auto meet_other_half = [&](float (&largest)[2]) {
+  const auto meet_other_half = [&](float(&largest)[2]) {
     if constexpr (kColumns == 64) {
       float other[2];
 #pragma unroll
