@@ -1,9 +1,9 @@
 // Combine: sums of rows, at the rank of the experts and again at the owner of the tokens.
 //
-// Both are one kernel. A block has a multiprocessor for itself: one warp lists the rows of a chunk of tokens and streams them into a ring
-// in shared memory, far ahead; the others add rows that follow each other and store sums, eight channels a thread. At the
-// experts' rank a further warp announces each chunk that is stored, since the fence in front of a number takes microseconds over the
-// link; at the owner the listing warp waits for these numbers.
+// Both are one kernel. A block has a multiprocessor for itself: one warp lists the rows of a chunk of tokens and
+// streams them into a ring in shared memory, far ahead; the others add rows that follow each other and store sums,
+// eight channels a thread. At the experts' rank a further warp announces each chunk that is stored, since the fence in
+// front of a number takes microseconds over the link; at the owner the listing warp waits for these numbers.
 #include "ops/cuda/errors.h"
 #include "ops/cuda/launch.h"
 #include "parallel/signals.cuh"
@@ -256,12 +256,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <class Work>
 auto kernel_for(int d) {
-  return d / 8 <= kSumThreads ? combine_kernel<Work, 1> : combine_kernel<Work, 4>;
+  return d / 8 <= kSumThreads ? combine_kernel<Work, 1> : combine_kernel<Work, 2>;
 }
 
 template <class Work>
 void launch_combine(const ExchangeView& view, const Work& work, int blocks, cudaStream_t stream) {
-  static_assert(4 * kSumThreads * 8 >= 16384);
+  static_assert(2 * kSumThreads * 8 >= kMaxExchangeChannels);
   const int slots = slots_for(sizeof(CombineShared), 2 * view.shape.d);
   LaunchShape shape{dim3(blocks), dim3(kThreads), sizeof(CombineShared) + size_t(2) * view.shape.d * slots, stream};
   shape.early = true;
@@ -283,7 +283,7 @@ void combine_receive(const ExchangeView& view, const uint16_t* shared_out, uint1
 
 void load_combine_kernels() {
   cudaFuncAttributes attributes;
-  for (const int d : {128, 16384}) {
+  for (const int d : {128, kMaxExchangeChannels}) {
     HADAL_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel_for<SendWork>(d))));
     HADAL_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel_for<ReceiveWork>(d))));
   }

@@ -123,12 +123,11 @@ void Exchange::copy(const ExchangeView& staged, ExchangePart part, cudaStream_t 
     if (part == kDispatch) {
       if (staged.tokens == 0) continue;
       const size_t at = staged.me * rows * shape.d;
-      HADAL_CUDA(cudaMemcpyPeerAsync(memory_[to].codes + at, device(to), memory_[staged.me].codes + at,
-                                     device(staged.me), static_cast<size_t>(staged.tokens) * shape.d, stream));
+      HADAL_CUDA(cudaMemcpyAsync(memory_[to].codes + at, memory_[staged.me].codes + at,
+                                 static_cast<size_t>(staged.tokens) * shape.d, cudaMemcpyDefault, stream));
     } else {
-      HADAL_CUDA(cudaMemcpyPeerAsync(memory_[to].partial + staged.me * rows * shape.d, device(to),
-                                     staged.staging + to * rows * shape.d, device(staged.me),
-                                     rows * shape.d * sizeof(uint16_t), stream));
+      HADAL_CUDA(cudaMemcpyAsync(memory_[to].partial + staged.me * rows * shape.d, staged.staging + to * rows * shape.d,
+                                 rows * shape.d * sizeof(uint16_t), cudaMemcpyDefault, stream));
     }
   }
   announce(staged, part, stream);

@@ -17,8 +17,8 @@ struct ExchangeOptions {
 
 // A step of rank r, on a stream of its device:
 //     dispatch_send, dispatch_receive, [group the received rows, run the experts], combine_send, combine_receive
-// Dispatch and combine alternate: only then is nobody's memory written while it is still read. Two batches that overlap have an
-// exchange each. Where ranks share a GPU, all must have begun to send before one fills it up with waiting: the
+// Dispatch and combine alternate: only then is nobody's memory written while it is still read. Two batches that overlap
+// have an exchange each. Where ranks share a GPU, all must have begun to send before one fills it up with waiting: the
 // blocks of all of them together are fewer than its multiprocessors.
 class Exchange {
  public:
@@ -30,8 +30,8 @@ class Exchange {
   ExchangeView view(int rank, int stride, int tokens) const;
   // The same for rows that copy() moves in place of the kernels.
   ExchangeView staged_view(int rank, int stride, int tokens) const;
-  // Behind dispatch_send or combine_send of a staged view: every row, needed or not, to every other rank by copy engines, then
-  // the announcement.
+  // Behind dispatch_send or combine_send of a staged view: every row, needed or not, to every other rank by copy
+  // engines, then the announcement.
   void copy(const ExchangeView& staged, ExchangePart part, cudaStream_t stream) const;
   // Throws `internal` once a rank has waited in vain, naming both ranks. For when a step has ended.
   void check() const;

@@ -1,7 +1,8 @@
 // Dispatch: rows of x are rounded to FP8 and stored straight into the memory of the ranks that need them.
 //
-// A few multiprocessors must keep the links busy, so that a block has all of one: its first warp streams rows into a ring in
-// shared memory, far ahead; groups of warps take rows in turn, find the scale and store codes. Stores do not wait for the other side.
+// A few multiprocessors must keep the links busy, so that a block has all of one: its first warp streams rows into a
+// ring in shared memory, far ahead; groups of warps take rows in turn, find the scale and store codes. Stores do not
+// wait for the other side.
 #include "ops/cuda/launch.h"
 #include "ops/experts/expert_rows.cuh"
 #include "parallel/signals.cuh"
@@ -10,7 +11,7 @@
 namespace hadal::cuda {
 namespace {
 
-constexpr int kMaxGroups = 8;
+constexpr int kMaxGroups = 8, kMostThreads = 992;  // beside the first warp
 
 struct DispatchShared {
   SlotBarriers slots;
@@ -152,7 +153,8 @@ __global__ void announce_kernel(const __grid_constant__ ExchangeView view, Excha
 
 void dispatch_send(const ExchangeView& view, const DispatchRows& rows, int blocks, cudaStream_t stream) {
   const int d = view.shape.d, row_threads = (d / 16 + 31) / 32 * 32;
-  const int groups = row_threads > 480 ? 1 : row_threads * kMaxGroups <= 992 ? kMaxGroups : 992 / row_threads;
+  const int groups = row_threads * kMaxGroups <= kMostThreads ? kMaxGroups : kMostThreads / row_threads;
+  static_assert(kMaxExchangeChannels / 16 <= kMostThreads);
   const int slots = slots_for(sizeof(DispatchShared), 2 * d);
   LaunchShape shape{dim3(blocks), dim3(groups * row_threads + 32), sizeof(DispatchShared) + size_t(2) * d * slots,
                     stream};

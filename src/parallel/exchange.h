@@ -1,18 +1,23 @@
-// Exchange of rows between expert-parallel ranks: a token's row goes to the ranks that have experts of it, and their sums come back.
+// Exchange of rows between expert-parallel ranks: a token's row goes to the ranks that have experts of it, and their
+// sums come back.
 //
-// Rank r has its own tokens (0 .. tokens - 1) and experts r * E / ranks .. (r + 1) * E / ranks - 1 of E. A step's tokens lie at
-// fixed places, the same on every rank: token t of rank r at place r * stride + t. `stride` is at least every rank's number
-// of tokens, and all ranks give the same. So nothing is counted, where a row lies does not depend on timing or on other rows, and what
-// groups rows by expert (ops/experts/grouped.h) takes the received arrays as they are: it reads rows of local experts only.
+// Rank r has its own tokens (0 .. tokens - 1) and experts r * E / ranks .. (r + 1) * E / ranks - 1 of E. A step's
+// tokens lie at fixed places, the same on every rank: token t of rank r at place r * stride + t. `stride` is at least
+// every rank's number of tokens, and all ranks give the same. So nothing is counted, where a row lies does not depend
+// on timing or on other rows, and what groups rows by expert (ops/experts/grouped.h) takes the received arrays as they
+// are: it reads rows of local experts only.
 //
 // Dispatch, from rank s to every rank:
 //   ids, weights          of all places of s; where s has no token, every id is E (no expert)
-//   codes, scale          Q5 of the row (docs/numerics.md), once to each rank that has an expert of the token. Other rows are not written.
+//   codes, scale          Q5 of the row (docs/numerics.md), once to each rank that has an expert of the token. Other
+//                         rows are not written.
 // Combine, from rank r to the owner of every place that has experts of r:
 //   partial = bf16( sum over the token's experts of r, ascending, of their outputs, in fp32 )
-// and at the owner, whose own sum is rounded like the others', so that the result does not depend on which rank a request is at:
+// and at the owner, whose own sum is rounded like the others', so that the result does not depend on which rank a
+// request is at:
 //   y = bf16( sum over ranks ascending of partial, in fp32, + shared )
-// A single rank rounds once and not twice (experts.h), and adds in another order: n ranks give other bits than one rank.
+// A single rank rounds once and not twice (experts.h), and adds in another order: n ranks give other bits than one
+// rank.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +25,13 @@
 
 namespace hadal {
 
-constexpr int kMaxRanks = 8;
+constexpr int kMaxRanks = 8, kMaxExchangeChannels = 8192;
 
 struct ExchangeShape {
   int ranks = 1;
   int stride = 0;   // places of a rank
   int topk = 0;     // at most 32
-  int d = 0;        // a multiple of 128, at most 16,384
+  int d = 0;        // a multiple of 128, at most 8,192
   int experts = 0;  // of all ranks, a multiple of `ranks`
 
   int places() const { return ranks * stride; }

@@ -10,9 +10,9 @@
 
 namespace hadal::cuda {
 
-// Dispatch and combine of a step each begin with a kernel that sends and end with one that receives. Steps are counted by the ranks on
-// their own, in device memory, so that a replayed graph goes on counting: a rank writes the number of its step behind what it
-// has sent, and a receiver waits for the number of its own.
+// Dispatch and combine of a step each begin with a kernel that sends and end with one that receives. Steps are counted
+// by the ranks on their own, in device memory, so that a replayed graph goes on counting: a rank writes the number of
+// its step behind what it has sent, and a receiver waits for the number of its own.
 enum ExchangePart { kDispatch = 0, kCombine = 1 };
 struct ExchangeSignals {
   uint32_t dispatched[kMaxRanks];  // [source] written by the others: their last step
@@ -49,8 +49,8 @@ struct ExchangeView {
   int chunk_capacity = 0;
   uint64_t patience_ns = 0;
   ExchangeFailure* failure = nullptr;
-  // Unless null, nothing is sent: rows are left here for copy engines. Dispatch: in the own rank's memory; combine: bf16
-  // [owner][stride, d], but for the own tokens.
+  // Unless null, nothing is sent: rows are left here for copy engines. Dispatch: in the own rank's memory; combine:
+  // bf16 [owner][stride, d], but for the own tokens.
   uint16_t* staging = nullptr;
 };
 
@@ -59,23 +59,25 @@ struct DispatchRows {
   const int32_t* ids;    // [tokens, topk] ascending in a row
   const float* weights;  // [tokens, topk]
 };
-// `blocks` are multiprocessors that a kernel takes as a whole; with an even number neighbours, so that clusters of two fit beside it.
+// `blocks` are multiprocessors that a kernel takes as a whole; with an even number neighbours, so that clusters of two
+// fit beside it.
 void dispatch_send(const ExchangeView& view, const DispatchRows& rows, int blocks, cudaStream_t stream);
 void dispatch_receive(const ExchangeView& view, cudaStream_t stream);
 
-// out: bf16 [.., d], the rows of the local experts; pair_row[places * topk]: the row of each choice, -1 where it is not local.
+// out: bf16 [.., d], the rows of the local experts; pair_row[places * topk]: the row of each choice, -1 where it is not
+// local.
 void combine_send(const ExchangeView& view, const uint16_t* out, const int32_t* pair_row, int blocks,
                   cudaStream_t stream);
-// shared_out: bf16 [tokens, d] or null. Begins while the kernel in front of it, which must be combine_send, still runs, where there
-// are multiprocessors for both.
+// shared_out: bf16 [tokens, d] or null. Begins while the kernel in front of it, which must be combine_send, still runs,
+// where there are multiprocessors for both.
 void combine_receive(const ExchangeView& view, const uint16_t* shared_out, uint16_t* y, int blocks,
                      cudaStream_t stream);
 
 // Announces what copy engines have brought.
 void announce(const ExchangeView& view, ExchangePart part, cudaStream_t stream);
 
-// Loads the kernels on the current device. A kernel that is loaded when first launched may have to wait for those that run, which
-// may be waiting for it.
+// Loads the kernels on the current device. A kernel that is loaded when first launched may have to wait for those that
+// run, which may be waiting for it.
 void load_exchange_kernels();
 
 }  // namespace hadal::cuda

@@ -20,7 +20,8 @@ __device__ __forceinline__ uint64_t nanoseconds() {
   return t;
 }
 
-// Waits until the number has reached `step`, at most as long as the view says. False, now and ever after, if it did not come.
+// Waits until the number has reached `step`, at most as long as the view says. False, now and ever after, if it did not
+// come.
 __device__ inline bool await_step(const ExchangeView& view, ExchangePart part, int source, const uint32_t* number,
                                   uint32_t step) {
   ExchangeSignals& own = *view.rank[view.me].signals;
