@@ -11,6 +11,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/cpu_features.h"
 #include "base/npy.h"
 #include "checkpoint/json.h"
 #include "golden.h"
@@ -130,6 +131,31 @@ TEST(CommandLine, LogitsAreWhatTheModelSays) {
   }
 }
 
+// The instruction set is what was asked for, in every command that runs a model, and each computes the same model.
+TEST(CommandLine, InstructionSets) {
+  const Scratch scratch;
+  const std::vector<float> want = GoldenFile(golden_directory("v41-c") / "logits.safetensors").f32("n17.logits_fp32");
+  for (const Isa isa : supported_isas()) {
+    const std::string name(to_string(isa)), out = scratch / name,
+                                            says = fmt::format("backend cpu ({}, 1 threads)", name);
+    std::string list;
+    for (const int32_t id : GoldenFile(golden_directory("v41-c") / "logits.safetensors").i32("n17.ids"))
+      list += fmt::format("{}{}", list.empty() ? "" : ",", id);
+    const Result logits = hadal(fmt::format("logits {} --ids {} --all --numerics fp32 --isa {} --threads 1 --out '{}'",
+                                            golden("v41-c"), list, name, out));
+    ASSERT_EQ(logits.status, 0) << logits.err;
+    EXPECT_NE(logits.err.find(says), std::string::npos) << logits.err;
+    const NpyArray<float> got = read_npy_f32(out);
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got.data[i], want[i], 1e-4f * largest(want)) << name;
+    const Result run =
+        hadal(fmt::format("run {} --ids 1,2 --max-tokens 2 --isa {} --threads 1", golden("v41-a"), name));
+    EXPECT_EQ(run.status, 0) << run.err;
+    EXPECT_NE(run.err.find(says), std::string::npos) << run.err;
+    const Result check = hadal(fmt::format("selftest --op router --seed 1 --threads 1 --isa {}", name));
+    EXPECT_EQ(check.status, 0) << check.err;
+  }
+}
+
 TEST(CommandLine, RunIsReproducible) {
   const std::string base = fmt::format("run {} --ids 0,17,42 --max-tokens 12 --ignore-eos --seed 7 ", golden("v41-a"));
   const Result a = hadal(base), b = hadal(base + "--threads 1 --chunk 1 --prefill full"),
@@ -211,6 +237,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"logits {} --ids 1", 2, "--out"},
         Mistake{"logits {} --ids 1 --out /dev/null --numerics fp16", 2, "unknown numerics 'fp16'"},
         Mistake{"logits {} --ids 1 --out /dev/null --backend gpu", 2, "unknown backend 'gpu'"},
+        Mistake{"logits {} --ids 1 --out /dev/null --isa sse", 2, "unknown instruction set 'sse'"},
+        Mistake{"logits {} --ids 1 --out /dev/null --isa scalar --device cuda", 2, "the backend is cuda"},
+        Mistake{"bench decode {} --isa scalar --device cuda", 2, "the backend is cuda"},
+        Mistake{"selftest --isa scalar --device reference", 2, "the backend is reference"},
+        Mistake{"serve --isa sse", 2, "unknown instruction set 'sse'"},
         Mistake{"logits {} --ids 1 --out /dev/null --prefill fast", 2, "unknown prefill mode 'fast'"},
         Mistake{"logits {} --ids 1 --out /dev/null --prefill bounded --all", 2, "--all needs every row"},
         Mistake{"logits {} --ids 1 --out /dev/null --bounded-rows 9", 2, "--bounded-rows 9 needs --prefill bounded"},

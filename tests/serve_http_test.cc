@@ -2,6 +2,7 @@
 #include <atomic>
 #include <future>
 
+#include "base/cpu_features.h"
 #include "serve_fixture.h"
 
 namespace hadal::serve {
@@ -363,6 +364,7 @@ TEST(ServeHttp, MetricsAreWellFormed) {
         "vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:time_to_first_token_seconds",
         "vllm:inter_token_latency_seconds", "vllm:e2e_request_latency_seconds", "vllm:request_success_total"})
     EXPECT_TRUE(types.contains(name)) << name;
+  EXPECT_NE(answer.body.find(fmt::format("backend=\"cpu ({}, ", to_string(process_isa()))), std::string::npos);
   EXPECT_EQ(answer.body.find("vllm:generation_tokens_total{model_name=\"tiny\"} 0\n"), std::string::npos);
 }
 

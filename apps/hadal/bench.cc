@@ -8,25 +8,9 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "commands.h"
 
 namespace hadal {
-
-void add_isa_option(CLI::App& command, std::string& name) {
-  command.add_option("--isa", name,
-                     "Instruction set: scalar, avx2, avx512, avx512-bf16 or amx (default: the best of this CPU)");
-}
-
-Isa use_isa(const std::string& name) {
-  if (name.empty()) return process_isa();
-  const Isa isa = parse_isa(name);
-  choose_isa(isa);
-  const Processor processor = this_processor();
-  if (const std::string_view reason = reason_against(isa, processor); !reason.empty())
-    log::warn("{} is slower than {} here: {}", name, to_string(best_isa(supported_isas(), processor)), reason);
-  return isa;
-}
 
 TouchedMemory::TouchedMemory(size_t bytes) {
   constexpr size_t kHugePage = size_t{2} << 20;

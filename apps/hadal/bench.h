@@ -22,10 +22,6 @@ void add_bench_decode(CLI::App& bench);
 void add_bench_stage(CLI::App& bench);
 void add_bench_serve_offline(CLI::App& bench);
 
-// "--isa": the process's instruction set, chosen before anything uses one.
-void add_isa_option(CLI::App& command, std::string& name);
-Isa use_isa(const std::string& name);
-
 // Written once, so that every page is there and none is the zero page; in huge pages where the system has them, because the
 // roof is what the machine can do at best.
 class TouchedMemory {

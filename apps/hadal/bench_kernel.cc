@@ -8,6 +8,7 @@
 #include "bench.h"
 #include "checkpoint/json.h"
 #include "engine/backend.h"
+#include "model_options.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/roof.h"
 #include "ops/testing/runner.h"
@@ -214,9 +215,10 @@ void run_test_cases(const Arguments& a) {
 }
 
 void run(const Arguments& a) {
+  use_isa(parse_backend(a.device), a.isa);
   if (a.device != "cpu" && a.cases == "tests") return run_test_cases(a);
   if (a.device != "cpu") return run_release_bench(a);
-  const Isa isa = use_isa(a.isa);
+  const Isa isa = process_isa();
   CpuContext context(parse_numerics(a.numerics), a.threads);
   Bench bench(a, isa);
   std::vector<Result> results;

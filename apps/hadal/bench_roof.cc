@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "bench.h"
 #include "checkpoint/json.h"
+#include "engine/backend.h"
+#include "model_options.h"
 #include "ops/cpu/roof.h"
 
 namespace hadal {
@@ -65,7 +67,8 @@ void print_json(const std::vector<Row>& rows, Isa isa) {
 }
 
 void run(const Arguments& a) {
-  const Isa isa = use_isa(a.isa);
+  use_isa(Backend::cpu, a.isa);
+  const Isa isa = process_isa();
   const int most = a.threads > 0 ? a.threads : usable_cpus();
   const TouchedMemory memory(static_cast<size_t>(a.megabytes) << 20);
   std::vector<Row> rows;

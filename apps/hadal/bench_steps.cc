@@ -176,7 +176,7 @@ StepBench::StepBench(const StepBenchOptions& options) : options_(options), watch
     fail(ErrorKind::invalid_argument,
          "--routing model picks experts that rank {} does not have; use uniform, exact or skewed", o.rank);
   backend_ = parse_backend(o.device);
-  use_isa(o.isa);
+  use_isa(backend_, o.isa);
   load();
   cost_.activation_bytes = static_cast<double>(size_of(context_->activation_type()));
   cost_.products8 = on_gpu(backend_) && context_->numerics() == Numerics::fp8;

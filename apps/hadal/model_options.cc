@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/npy.h"
 #include "engine/open_checkpoint.h"
-#include "ops/cpu/context.h"
 #include "ops/tuning.h"
 
 namespace hadal {
@@ -35,6 +34,7 @@ void ModelOptions::add_to(CLI::App& command, bool required) {
   command.add_option("--threads", threads, "CPU threads; 0 = all that the process may use")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
+  add_isa_option(command, isa);
   command.add_flag("--reload", reload,
                    "Read the checkpoint from the disk again, into huge pages: after a download, for a faster CPU");
   add_gpu_options(command, cuda_graphs, engram_device);
@@ -46,6 +46,7 @@ void ModelOptions::give(EngineOptions& engine) const {
   engine.backend = backend;
   engine.numerics = numerics;
   engine.threads = threads;
+  engine.isa = isa;
   engine.reload = reload;
   engine.cuda_graphs = cuda_graphs == "on";
   engine.engram_place = engram_device;
@@ -72,6 +73,12 @@ void PrefixCacheDiskOptions::add_to(CLI::App& command) {
 void PrefixCacheDiskOptions::give(EngineOptions& engine) const {
   engine.prefix_cache_dir = directory;
   engine.prefix_cache_disk_bytes = limit();
+}
+
+void add_isa_option(CLI::App& command, std::string& name) {
+  command.add_option("--isa", name,
+                     "With --device cpu, the instruction set: scalar, avx2, avx512, avx512-bf16 or amx (default: the "
+                     "best of this CPU); it may change the tokens");
 }
 
 void add_gpu_options(CLI::App& command, std::string& cuda_graphs, std::string& engram_device) {
@@ -152,9 +159,19 @@ fs::path find_config(const std::string& name) {
        name, file.string());
 }
 
+namespace {
+
+Backend backend_of(const ModelOptions& options) {
+  const Backend backend = parse_backend(options.backend);
+  use_isa(backend, options.isa);
+  return backend;
+}
+
+}  // namespace
+
 LoadedModel::LoadedModel(const ModelOptions& options)
     : directory(find_model(options.path)),
-      backend(parse_backend(options.backend)),
+      backend(backend_of(options)),
       checkpoint(open_checkpoint(directory, options.reload, on_gpu(backend))),
       context(make_context(backend, parse_numerics(options.numerics), options.threads,
                            gpu_options(options.cuda_graphs, options.engram_device))),
@@ -169,11 +186,8 @@ text::Tokenizer LoadedModel::tokenizer() const {
 }
 
 std::string LoadedModel::describe() const {
-  std::string where(to_string(backend));
-  if (const auto* cpu = dynamic_cast<const CpuContext*>(context.get()); cpu != nullptr && backend == Backend::cpu)
-    where += fmt::format(" ({}, {} threads)", to_string(cpu->isa()), const_cast<CpuContext*>(cpu)->pool().size());
   return fmt::format("model {}, {} layers, backend {}, numerics {}", directory.string(), model->config().layers(),
-                     where, to_string(context->numerics()));
+                     hadal::describe(backend, *context), to_string(context->numerics()));
 }
 
 std::string read_text(const std::string& path) {

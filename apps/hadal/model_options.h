@@ -22,6 +22,7 @@ struct ModelOptions {
   std::string backend = "cpu";
   std::string numerics = "bf16";
   int threads = 0;
+  std::string isa;
   bool reload = false;
   std::string cuda_graphs = "on", engram_device = "auto";
 
@@ -40,6 +41,8 @@ struct PrefixCacheDiskOptions {
   int64_t limit() const { return static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX)); }
 };
 
+// --isa, for use_isa() of engine/backend.h.
+void add_isa_option(CLI::App& command, std::string& name);
 // --cuda-graphs and --engram-device.
 void add_gpu_options(CLI::App& command, std::string& cuda_graphs, std::string& engram_device);
 GpuOptions gpu_options(const std::string& cuda_graphs, const std::string& engram_device);

@@ -3,6 +3,7 @@
 #include "checkpoint/json.h"
 #include "commands.h"
 #include "engine/backend.h"
+#include "model_options.h"
 #include "ops/testing/runner.h"
 #ifdef HADAL_HAVE_CUDA
 #include "ops/cuda/selfcheck.h"
@@ -22,6 +23,7 @@ using testing::OperatorCases;
 struct Arguments {
   std::string device = "cpu";
   std::string op;
+  std::string isa;
   uint64_t seed = 0;
   int threads = 0;
   bool json = false;
@@ -112,6 +114,7 @@ void run(Arguments& a, bool fresh_seed) {
   if (fresh_seed) a.seed = std::random_device()();
 
   const Backend backend = parse_backend(a.device);
+  use_isa(backend, a.isa);
   testing::Device device;
   device.operators = &operators_of(backend);
   device.context = [&](Numerics numerics) { return make_context(backend, numerics, a.threads); };
@@ -159,6 +162,7 @@ void add_selftest(CLI::App& app) {
   command->add_option("--op", a->op, "One operator only");
   CLI::Option* seed = command->add_option("--seed", a->seed, "Seed of the inputs; a fresh one is drawn and printed");
   command->add_option("--threads", a->threads, "Threads of the cpu backend, 0 = all CPUs")->check(CLI::Range(0, 1024));
+  add_isa_option(*command, a->isa);
   command->add_flag("--list", a->list, "List the cases and stop");
   command->add_flag("--json", a->json, "Print the result as JSON");
   command->callback([a, seed] { run(*a, seed->count() == 0); });

@@ -71,6 +71,7 @@ void read_keys(const std::string& file, const serve::ApiKey& limits, std::vector
 // What the engine would refuse only when the model is loaded, and the server already listens.
 void check_engine_options(const EngineOptions& o) {
   parse_prefill_mode(o.prefill);
+  use_isa(parse_backend(o.backend), o.isa);
   const V41Config config = V41Config::load(o.model / "config.json");
   const int most = config.draft_stages() > 0 ? config.dspark_block_size : 0;
   if (o.speculate > most)
@@ -123,7 +124,7 @@ void run(ServeOptions& o) {
   log::info(
       "ready: model {}, backend {}, {} requests at once, {} may wait, context {} tokens, cache {} tokens, {} "
       "connections, {}",
-      fmt::join(s.service.names, ", "), s.engine.backend, s.engine.max_requests, s.engine.max_waiting,
+      fmt::join(s.service.names, ", "), server.engine()->backend(), s.engine.max_requests, s.engine.max_waiting,
       server.engine()->context_length(), server.engine()->stats().cache_tokens, s.http.max_connections,
       s.service.api_keys.empty() ? "no API key" : fmt::format("{} API keys", s.service.api_keys.size()));
   log::info("prefill {}, speculate {}, prefix cache {}, steps of {} tokens", s.engine.prefill, o.speculate,

@@ -20,6 +20,7 @@ struct EngineOptions {
   std::string numerics = "bf16";      // bf16, fp32, official, fp8
   std::string prefill = "exact";      // full, exact, bounded
   int threads = 0;                    // CPU threads, 0: all
+  std::string isa;                    // CPU instruction set, avx512 or amx say; empty: this CPU's best. One a process
   bool reload = false;                // read the checkpoint from the disk again, into huge pages (Checkpoint::reload)
   bool cuda_graphs = true;            // replay decode steps as CUDA graphs; the tokens are the same
   std::string engram_place = "auto";  // of Engram tables with a GPU: gpu, host (pinned; the GPU reads rows there), auto
@@ -130,6 +131,7 @@ class Engine {
   const MemoryPlan& memory_plan() const;
   // Forgets all prefixes in memory, not those on disk; returns when it is done.
   void clear_prefix_cache();
+  std::string backend() const;  // "cpu (avx512, 16 threads)"
   int64_t context_length() const;
   int vocab_size() const;
   int32_t eos_token() const;

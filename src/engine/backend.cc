@@ -1,5 +1,6 @@
 #include "engine/backend.h"
 
+#include "base/cpu_features.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/operator_watch.h"
@@ -30,6 +31,18 @@ Numerics parse_numerics(std::string_view name) {
   for (const Numerics n : {Numerics::bf16, Numerics::fp32, Numerics::official, Numerics::fp8})
     if (name == to_string(n)) return n;
   fail(ErrorKind::invalid_argument, "unknown numerics '{}', expected bf16, fp32, official or fp8", name);
+}
+
+void use_isa(Backend backend, std::string_view name) {
+  if (name.empty()) return;
+  const Isa isa = parse_isa(name);
+  if (backend != Backend::cpu)
+    fail(ErrorKind::invalid_argument, "isa {} names kernels of the cpu backend, and the backend is {}; leave it out",
+         name, to_string(backend));
+  choose_isa(isa);
+  const Processor processor = this_processor();
+  if (const std::string_view reason = reason_against(isa, processor); !reason.empty())
+    log::warn("{} is slower than {} here: {}", name, to_string(best_isa(supported_isas(), processor)), reason);
 }
 
 TablePlace parse_table_place(std::string_view name) {
@@ -84,6 +97,12 @@ const Operators& plain_operators_of(Backend backend) {
 const Operators& operators_of(Backend backend) {
   const Operators& plain = plain_operators_of(backend);
   return watch_of_all == nullptr ? plain : watched_operators(plain, *watch_of_all);
+}
+
+std::string describe(Backend backend, const Context& context) {
+  const auto* cpu = dynamic_cast<const CpuContext*>(&context);
+  if (backend != Backend::cpu || cpu == nullptr) return std::string(to_string(backend));
+  return fmt::format("cpu ({}, {} threads)", to_string(cpu->isa()), cpu->threads());
 }
 
 void watch_operators(OperatorWatch* watch) { watch_of_all = watch; }

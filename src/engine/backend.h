@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "ops/operators.h"
@@ -19,6 +20,11 @@ std::string_view to_string(Backend backend);
 Backend parse_backend(std::string_view name);
 Numerics parse_numerics(std::string_view name);
 
+// The instruction set of the CPU kernels, by name (base/cpu_features.h); empty: the best of this CPU. One per process, so
+// before its first context. Throws invalid_argument for an unknown name and for a backend that has no such kernels,
+// unsupported when this CPU lacks it. Warns when a lower one is faster here.
+void use_isa(Backend backend, std::string_view name);
+
 // Choices of a GPU.
 struct GpuOptions {
   bool graphs = true;                         // decode steps are replayed as CUDA graphs
@@ -30,6 +36,8 @@ TablePlace parse_table_place(std::string_view name);  // auto, gpu, host
 // machine has no such backend, or the backend no such numerics. Warns when the card has to take the portable kernels.
 std::unique_ptr<Context> make_context(Backend backend, Numerics numerics, int threads, const GpuOptions& gpu = {});
 const Operators& operators_of(Backend backend);
+// "cpu (avx512, 16 threads)"; of other backends the name.
+std::string describe(Backend backend, const Context& context);
 // What the context may still allocate of a device's own memory; nothing when that is the host's.
 std::optional<int64_t> free_device_memory(const Context& context);
 // Bytes of the device in use now, by everybody, and those of this context's step memory; 0 where memory is the host's.

@@ -51,6 +51,7 @@ EngineOptions Engine::Loop::checked(const EngineOptions& o) {
   check_option(o.batch_window_ms >= 0 && o.batch_window_ms <= 10000, "batch_window_ms", o.batch_window_ms,
                "0 to 10000");
   check_option(o.speculate >= -1, "speculate", o.speculate, "-1 (automatic), 0 (off) or more");
+  use_isa(parse_backend(o.backend), o.isa);
   return o;
 }
 

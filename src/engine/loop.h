@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "checkpoint/checkpoint.h"
+#include "engine/backend.h"
 #include "engine/disk_cache.h"
 #include "engine/draft_guard.h"
 #include "engine/drafting.h"
@@ -28,6 +29,7 @@ class Engine::Loop {
   bool cancel(RequestId id, int sample);
   EngineStats stats() const;
   const MemoryPlan& memory_plan() const { return plan_; }
+  std::string backend() const { return describe(parse_backend(options_.backend), *context_); }
   void clear_prefix_cache();
 
  private:

@@ -155,6 +155,8 @@ std::string Metrics::text(const View& v) const {
   t.value("vllm:cache_config_info", 1,
           fmt::format("cache_tokens=\"{}\",max_model_len=\"{}\"", e.cache_tokens, v.context_length));
 
+  t.head("hadal_build_info", "gauge", "Version, and the backend with its instruction set, in its labels.");
+  t.value("hadal_build_info", 1, fmt::format("version=\"{}\",backend=\"{}\"", HADAL_VERSION, v.backend));
   t.by_position("hadal_drafted_tokens_total", "Tokens drafted, by position in the draft.", e.drafted);
   t.counter("hadal_recomputed_prompt_tokens_total", "Tokens of cached prefixes that ran again from a snapshot.",
             recomputed_tokens.load());

@@ -49,6 +49,7 @@ struct Metrics {
 
   struct View {
     std::string model;
+    std::string backend;
     int64_t context_length = 0;
     EngineStats engine;
     HttpServerStats http;

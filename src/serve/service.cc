@@ -215,6 +215,7 @@ void Service::route(Call& call) {
   if (get && path == "/metrics") {
     Metrics::View view;
     view.model = options_.names.front();
+    view.backend = engine()->backend();
     view.context_length = max_model_len_;
     view.engine = engine()->stats();
     if (http_stats_) view.http = http_stats_();

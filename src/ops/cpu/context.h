@@ -64,6 +64,7 @@ class CpuContext : public Context {
   void copy_on_device(void* to, const void* from, size_t bytes) override;
 
   ThreadPool& pool() { return pool_; }
+  int threads() const { return pool_.size(); }
   Isa isa() const { return isa_; }
 
  private:
