@@ -191,32 +191,36 @@ void time_router(CudaContext& context, int rows) {
 }
 
 // ---- compressor --------------------------------------------------------------------------------------------------
-// Ratio 2, every row the second token of a group whose first token is pending (few rows: a request each) or the row before.
-void time_compressor(CudaContext& context, int rows) {
-  constexpr int kHead = 512, kIndex = 128, kPage = 64, kEntryBytes = 288, kKeyBytes = 68;
-  const int sets = rows > 1024 ? 2 : 40, segments = rows > 1024 ? 1 : rows, each = rows / segments;
-  Bf16 x(size_t{1} * rows * kD, 1, 1), wkv(size_t{1} * sets * kHead * kD, 2, 1 / std::sqrt(kD)),
-      wgate(size_t{1} * sets * kHead * kD, 3, 1 / std::sqrt(kD)), norm(kHead, 4, 1),
-      wk(size_t{1} * sets * kIndex * kHead, 5, 1 / std::sqrt(kHead)), k_norm(kIndex, 6, 1);
-  F32 pending(size_t{2} * segments * kHead, 7, 0, 1);
-  DeviceArray<float> ab(size_t{2} * rows * kHead);
-  const int pages = (each + 2) / 2 / kPage + 1;
-  DeviceArray<uint8_t> entries(size_t{1} * segments * pages * kPage * kEntryBytes),
-      keys(size_t{1} * segments * pages * kPage * kKeyBytes);
-  std::vector<int32_t> position, segment, step_row(rows), begin, page(size_t{1} * segments * pages), slot(segments);
-  std::iota(step_row.begin(), step_row.end(), 0);
-  std::iota(page.begin(), page.end(), 0);
-  std::iota(slot.begin(), slot.end(), 0);
-  for (int r = 0; r < rows; ++r) position.push_back(1 + r % each), segment.push_back(r / each);
-  for (int s = 0; s <= segments; ++s) begin.push_back(s * each);
-  const DeviceArray<int32_t> d_position(position), d_segment(segment), d_step(step_row), d_begin(begin), d_page(page),
-      d_slot(slot), d_first(std::vector<int32_t>(segments, 1));
-  std::vector<float> frequency(32);
-  for (int i = 0; i < 32; ++i) frequency[i] = std::pow(160000.0f, -static_cast<float>(i) / 32);
-  const DeviceArray<float> inv_freq(frequency);
-  const RowSet set{rows, d_position.get(), d_segment.get(), d_step.get(), d_begin.get()};
-  const Segments requests{segments, d_first.get(), d_slot.get(), d_page.get(), pages};
-  const auto run = [&](int i) {
+// Ratio 2. One segment from position 1, whose first token is pending; or every row the second token of a request's group.
+struct Compressor {
+  static constexpr int kHead = 512, kIndex = 128, kPage = 64, kEntryBytes = 288, kKeyBytes = 68;
+  Compressor(int row_count, int segment_count, int weight_sets)
+      : rows(row_count),
+        segments(segment_count),
+        sets(weight_sets),
+        pages((rows / segments + 2) / 2 / kPage + 1),
+        x(size_t{1} * rows * kD, 1, 1),
+        wkv(size_t{1} * sets * kHead * kD, 2, 1 / std::sqrt(kD)),
+        wgate(size_t{1} * sets * kHead * kD, 3, 1 / std::sqrt(kD)),
+        norm(kHead, 4, 1),
+        wk(size_t{1} * sets * kIndex * kHead, 5, 1 / std::sqrt(kHead)),
+        k_norm(kIndex, 6, 1),
+        pending(size_t{2} * segments * kHead, 7, 0, 1),
+        ab(size_t{2} * rows * kHead),
+        entries(size_t{1} * segments * pages * kPage * kEntryBytes),
+        keys(size_t{1} * segments * pages * kPage * kKeyBytes),
+        position(each_row([&](int r) { return 1 + r % (rows / segments); })),
+        segment(each_row([&](int r) { return r / (rows / segments); })),
+        step_row(each_row([](int r) { return r; })),
+        begin(numbers(segments + 1, rows / segments)),
+        first(std::vector<int32_t>(segments, 1)),
+        slot(numbers(segments, 1)),
+        page(numbers(segments * pages, 1)),
+        inv_freq(frequencies()),
+        set{rows, position.get(), segment.get(), step_row.get(), begin.get()},
+        requests{segments, first.get(), slot.get(), page.get(), pages} {}
+
+  void run(CudaContext& context, int i) {
     CompressorArgs a;
     a.x = tensor(x, rows, kD, DType::bf16);
     a.rows = &set;
@@ -235,10 +239,64 @@ void time_compressor(CudaContext& context, int rows) {
     a.entries = {entries.get(), kEntryBytes, kPage};
     a.keys = {keys.get(), kKeyBytes, kPage};
     cuda::compressor(context, a);
+  }
+  static std::vector<int32_t> numbers(int count, int step) {
+    std::vector<int32_t> v;
+    for (int i = 0; i < count; ++i) v.push_back(i * step);
+    return v;
+  }
+  std::vector<int32_t> each_row(const std::function<int(int)>& of) const {
+    std::vector<int32_t> v;
+    for (int r = 0; r < rows; ++r) v.push_back(of(r));
+    return v;
+  }
+  static std::vector<float> frequencies() {
+    std::vector<float> v(32);
+    for (int i = 0; i < 32; ++i) v[i] = std::pow(160000.0f, -static_cast<float>(i) / 32);
+    return v;
+  }
+
+  int rows, segments, sets, pages;
+  Bf16 x, wkv, wgate, norm, wk, k_norm;
+  F32 pending;
+  DeviceArray<float> ab;
+  DeviceArray<uint8_t> entries, keys;
+  DeviceArray<int32_t> position, segment, step_row, begin, first, slot, page;
+  DeviceArray<float> inv_freq;
+  RowSet set;
+  Segments requests;
+};
+
+void check_compressor(CudaContext& context) {
+  constexpr int kRows = 2500;
+  const auto after = [&](int rows) {
+    auto c = std::make_unique<Compressor>(rows, 1, 1);
+    c->ab.poison();
+    c->entries.poison();
+    c->keys.poison();
+    c->run(context, 0);
+    context.wait();
+    return c;
   };
-  const double bytes = 2.0 * rows * kD + 2.0 * (2 * kHead * kD + kIndex * kHead) + 8.0 * rows * kHead;
-  report("compressor", ("rows=" + std::to_string(rows)).c_str(), time_calls(context, rows > 1024 ? 4 : 40, run),
-         4.0 * rows * kHead * kD, bytes, bytes / 4.3e9);
+  const auto all = after(kRows);
+  for (const int rows : {1, 7, 9, 32, 33, 65, 128, 129, 1023, 1025, kRows}) {
+    const auto few = after(rows);
+    const int groups = (rows + 1) / 2;
+    const size_t n = different(all->ab.host(), few->ab.host(), size_t{2} * rows * Compressor::kHead) +
+                     different(all->entries.host(), few->entries.host(), size_t{1} * groups * Compressor::kEntryBytes) +
+                     different(all->keys.host(), few->keys.host(), size_t{1} * groups * Compressor::kKeyBytes);
+    std::printf("check compressor, %d of %d rows: %zu values differ\n", rows, kRows, n);
+  }
+}
+
+void time_compressor(CudaContext& context, int rows) {
+  constexpr int kHead = Compressor::kHead;
+  Compressor c(rows, rows > 128 ? 1 : rows, rows > 1024 ? 2 : 40);
+  const double bytes = 2.0 * rows * kD + 2.0 * (2 * kHead * kD + Compressor::kIndex * kHead) + 8.0 * rows * kHead;
+  const double flops = 4.0 * rows * kHead * kD;
+  report("compressor", ("rows=" + std::to_string(rows)).c_str(),
+         time_calls(context, rows > 1024 ? 4 : 40, [&](int i) { c.run(context, i); }), flops, bytes,
+         std::max(flops / 790e9, bytes / 4.3e9));
 }
 
 // ---- head --------------------------------------------------------------------------------------------------------
@@ -287,8 +345,12 @@ int run(const std::string& only, int one) {
     if (one == 0) check_router(context);
     for (const int r : rows) time_router(context, r);
   }
-  if (wanted("compressor"))
+  if (wanted("compressor")) {
+    if (one == 0) check_compressor(context);
     for (const int r : rows) time_compressor(context, r);
+    if (one == 0)
+      for (const int r : {256, 512, 1024, 2048}) time_compressor(context, r);
+  }
   if (wanted("head")) run_head(context, rows, one == 0);
   return 0;
 }

@@ -31,6 +31,7 @@ inline const std::vector<CompressorCase>& compressor_list() {
       {"ratio 2, long chunk", {{1, 77}}, 2, 64, 64, 32, 16, 16},
       {"ratio 1, release head", {{100, 3}}, 1, 512, 512, 128, 64, 64},
       {"ratio 2, release head", {{1023, 4}}, 2, 512, 512, 128, 64, 64},
+      {"ratio 2, sums of 5,120", {{131069, 3}}, 2, 5120, 256, 128, 64, 64},
   };
   return list;
 }

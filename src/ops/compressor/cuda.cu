@@ -1,15 +1,17 @@
 #include "ops/compressor/compressor.h"
+#include "ops/compressor/products.h"
 #include "ops/cuda/errors.h"
 #include "ops/cuda/hopper.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/linear.h"
+#include "ops/cuda/mma.cuh"
 #include "ops/cuda/row.cuh"
 
 namespace hadal::cuda {
 namespace {
 
-constexpr int kThreads = 128;  // of a block for an entry
-constexpr int kWarps = 4;      // of a block for keys, a row each
+constexpr int kWarps = 16, kMostRows = 32;  // of a block of append_kernel
+constexpr int kMostDim = 512, kMostIndexDim = 8 * kWarps, kMostPairs = 32;
 
 struct Pool {
   RowSet rows;
@@ -20,16 +22,29 @@ struct Pool {
   const float* ab;  // ratio 2: [rows, 2 * head_dim]; ratio 1: a alone, [rows, head_dim]
   const float* pending;
   const uint16_t* norm;
+  const uint16_t* wk;
   const uint16_t* k_norm;
   PagedRows entries, keys;
-  uint16_t* c;  // [rows, head_dim], rows that complete no group are zero
   float* latent;
+  int rows_each;  // of a block, at most kMostRows
 };
 
-// The group that row r completes, or -1.
-__device__ __forceinline__ int completed_group(const Pool& p, int row) {
-  const int position = p.rows.position[row];
-  return (position + 1) % p.ratio == 0 ? position / p.ratio : -1;
+// Four bf16 neighbours.
+__device__ __forceinline__ void unpack_four(const uint2& packed, float (&v)[4]) {
+  const uint32_t words[2] = {packed.x, packed.y};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = __uint_as_float(i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000u);
+}
+
+__device__ __forceinline__ void prefetch_line(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
+}
+
+// What no kernel writes. Volatile, so that it is asked for where it stands.
+__device__ __forceinline__ uint4 load_constant(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+  return v;
 }
 
 // Four neighbouring channels of a row in FP4, a block of channels in neighbouring lanes. All lanes call it.
@@ -51,124 +66,178 @@ __device__ __forceinline__ void pack_four(const float (&v)[4], int channel, int 
 }
 
 // bf16( w * (v * scale) ) of four neighbours.
-__device__ __forceinline__ void norm_four(float (&v)[4], const uint16_t* w, float scale) {
-  const uint2 packed = *reinterpret_cast<const uint2*>(w);
-  const uint32_t words[2] = {packed.x, packed.y};
+__device__ __forceinline__ void norm_four(float (&v)[4], const uint2& w, float scale) {
+  float weight[4];
+  unpack_four(w, weight);
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    v[i] = round_bf16(__uint_as_float(i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000u) * (v[i] * scale));
+  for (int i = 0; i < 4; ++i) v[i] = round_bf16(weight[i] * (v[i] * scale));
 }
 
-// One block a row: pooling, norm, then rotation, Q3 and the entry. The un-rotated latent is left for the key.
-__global__ void __launch_bounds__(kThreads) entry_kernel(const Pool p) {
-  extern __shared__ __align__(16) float v[];
-  __shared__ float sums[32];
-  wait_for_previous();
-  let_next_start();
-  const int row = blockIdx.x, dim = p.head_dim, own = 4 * static_cast<int>(threadIdx.x);
-  const int group = completed_group(p, row);
-  uint16_t* c = p.c + int64_t{row} * dim;
-  if (group < 0) {
-    for (int i = own; i < dim; i += 4 * kThreads) *reinterpret_cast<uint2*>(c + i) = make_uint2(0, 0);
-    return;
-  }
-  const int segment = p.rows.segment[row], pairs = p.rope.dim / 2;
-  float2 cs{};  // long to compute: while the loads are under way
-  if (static_cast<int>(threadIdx.x) < pairs) cs = rotation(p.rope, threadIdx.x, group * p.ratio);
-  float sum = 0;
-  const auto keep = [&](int i, const float(&x)[4]) {
+// Four neighbours of a lane that holds channel .. channel + 3 of a row, rotated where they are among its last rope.dim.
+// Lane q holds cos and sin of pair q. All lanes call it.
+__device__ __forceinline__ void rotate_four(float (&v)[4], int channel, int dim, const Rope& rope, float2 cs) {
+  const int first = (channel - (dim - rope.dim)) / 2;
+  const bool rotated = channel >= dim - rope.dim && channel < dim;
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      v[i + k] = round_bf16(x[k]);
-      sum += v[i + k] * v[i + k];
-    }
+  for (int i = 0; i < 2; ++i) {
+    const int pair = rotated ? first + i : 0;
+    const float2 own = make_float2(__shfl_sync(kFullWarp, cs.x, pair), __shfl_sync(kFullWarp, cs.y, pair));
+    if (rotated) rotate_pair(v[2 * i], v[2 * i + 1], own);
+  }
+}
+
+// Four neighbours of the latent in front of its norm.
+__device__ __forceinline__ float4 pooled(const float4& a0, const float4& b0, const float4& a1, const float4& b1) {
+  const auto one = [](float a0, float b0, float a1, float b1) {
+    const float top = fmaxf(b0, b1), e0 = expf(b0 - top), e1 = expf(b1 - top);
+    return (e0 * a0 + e1 * a1) / (e0 + e1);
   };
-  if (p.ratio == 1) {
-    for (int i = own; i < dim; i += 4 * kThreads) {
-      const float4 x = *reinterpret_cast<const float4*>(p.ab + int64_t{row} * dim + i);
-      keep(i, {x.x, x.y, x.z, x.w});
-    }
-  } else {
-    const float* second = p.ab + int64_t{row} * 2 * dim;
-    const float* first =
-        row > p.rows.seg_begin[segment] ? second - 2 * dim : p.pending + int64_t{p.segments.slot[segment]} * 2 * dim;
-    for (int i = own; i < dim; i += 4 * kThreads) {
-      float x[4];
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const float b0 = first[dim + i + k], b1 = second[dim + i + k], top = fmaxf(b0, b1);
-        const float e0 = expf(b0 - top), e1 = expf(b1 - top);
-        x[k] = (e0 * first[i + k] + e1 * second[i + k]) / (e0 + e1);
-      }
-      keep(i, x);
-    }
-  }
-  const float scale = inverse_rms(block_sum(sum, sums), dim, p.eps);
-  for (int i = own; i < dim; i += 4 * kThreads) {
-    float x[4] = {v[i], v[i + 1], v[i + 2], v[i + 3]};
-    norm_four(x, p.norm + i, scale);
-    *reinterpret_cast<uint2*>(c + i) = make_uint2(pack_bf16x2(x[0], x[1]), pack_bf16x2(x[2], x[3]));
-    *reinterpret_cast<float4*>(v + i) = make_float4(x[0], x[1], x[2], x[3]);
-    if (p.latent != nullptr)
-      for (int k = 0; k < 4; ++k) p.latent[int64_t{row} * dim + i + k] = x[k];
-  }
-  __syncthreads();
-  float* rotated = v + (dim - p.rope.dim);
-  for (int i = threadIdx.x; i < pairs; i += kThreads)
-    rotate_pair(rotated[2 * i], rotated[2 * i + 1], i < kThreads ? cs : rotation(p.rope, i, group * p.ratio));
-  __syncthreads();
-  uint8_t* entry = p.entries.rows + physical_row(p.segments, segment, p.entries.page_rows, group) * p.entries.row_bytes;
-  for (int first = 0; first < dim; first += 4 * kThreads) {
-    const int i = first + own;
-    float x[4] = {};
-    if (i < dim)
-#pragma unroll
-      for (int k = 0; k < 4; ++k) x[k] = v[i + k];
-    pack_four<RowFormat::fp4_e4m3_16>(x, i, dim, entry);
-  }
+  return make_float4(one(a0.x, b0.x, a1.x, b1.x), one(a0.y, b0.y, a1.y, b1.y), one(a0.z, b0.z, a1.z, b1.z),
+                     one(a0.w, b0.w, a1.w, b1.w));
 }
 
-// One warp a row: k_norm, rotation, Q2, the index key.
-__global__ void __launch_bounds__(32 * kWarps) key_kernel(const Pool p, const uint16_t* k) {
-  extern __shared__ __align__(16) float shared[];
+// A block takes the groups that `rows_each` rows complete, a warp a group: pooling and norm; rotation, Q3 and the entry; then
+// wk by the tensor cores, eight outputs a warp in one chain over k; then again a warp a group: k_norm, rotation, Q2 and the key.
+__global__ void __launch_bounds__(32 * kWarps, 1) append_kernel(const __grid_constant__ Pool p) {
+  constexpr int kQuads = kMostDim / 128, kChunks = kMostDim / 32;
+  constexpr int kRow = kMostDim + 32, kKeyRow = kMostIndexDim + 8;  // so that lanes of a phase meet different banks
+  __shared__ __align__(16) uint16_t c[kMostRows][kRow];
+  __shared__ __align__(16) uint16_t k[kMostRows][kKeyRow];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = p.head_dim, own = 4 * lane;
+  const int row0 = blockIdx.x * p.rows_each;
+
+  // What does not depend on the kernel in front: the groups (lane l looks at row l), rotations, weights.
+  int group = -1;
+  if (lane < p.rows_each && row0 + lane < p.rows.rows) {
+    const int position = p.rows.position[row0 + lane];
+    if ((position + 1) % p.ratio == 0) group = position / p.ratio;
+  }
+  const unsigned complete = __ballot_sync(kFullWarp, group >= 0);
+  const int count = __popc(complete), pairs = p.rope.dim / 2, rank = __popc(complete & ((1u << lane) - 1));
+  const auto row_of = [&](int i) { return __ffs(__ballot_sync(kFullWarp, group >= 0 && rank == i)) - 1; };
+  struct Place {
+    int row;
+    const float* first;  // (a, b) of the group's first token
+    uint8_t *entry, *key;
+    float2 cs;
+  };
+  const auto place_of = [&](int i) {
+    const int source = row_of(i), row = row0 + source, segment = p.rows.segment[row];
+    const int own_group = __shfl_sync(kFullWarp, group, source);
+    const auto in = [&](const PagedRows& pool) {
+      return pool.rows + physical_row(p.segments, segment, pool.page_rows, own_group) * pool.row_bytes;
+    };
+    Place at{row, nullptr, in(p.entries), in(p.keys), {}};
+    if (p.ratio == 2)
+      at.first = (row > p.rows.seg_begin[segment] ? p.ab + int64_t{row - 1} * 2 * dim
+                                                  : p.pending + int64_t{p.segments.slot[segment]} * 2 * dim);
+    if (lane < pairs) at.cs = rotation(p.rope, lane, own_group * p.ratio);
+    return at;
+  };
+  Place place{};  // of the group that this warp looks at: the only one, but in blocks of more groups than warps
+  if (warp < count) place = place_of(warp);
+  uint2 norm[kQuads] = {}, k_norm{};
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q)
+    if (128 * q + own < dim) norm[q] = *reinterpret_cast<const uint2*>(p.norm + 128 * q + own);
+  if (own < p.index_dim) k_norm = *reinterpret_cast<const uint2*>(p.k_norm + own);
+  for (int at = (blockIdx.x * blockDim.x + threadIdx.x) * 64; at < p.index_dim * dim; at += gridDim.x * blockDim.x * 64)
+    prefetch_line(p.wk + at);
   wait_for_previous();
   let_next_start();
-  const int lane = threadIdx.x % 32, dim = p.index_dim;
-  const int row = blockIdx.x * kWarps + threadIdx.x / 32;
-  if (row >= p.rows.rows) return;
-  const int group = completed_group(p, row);
-  if (group < 0) return;
-  float* v = shared + threadIdx.x / 32 * dim;
-  const int pairs = p.rope.dim / 2;
-  float2 cs{};
-  if (lane < pairs) cs = rotation(p.rope, lane, group * p.ratio);
-  float sum = 0;
-  for (int i = 4 * lane; i < dim; i += 128)
+  if (count == 0) return;
+
+  for (int i = warp; i < count; i += kWarps) {
+    if (i > warp) place = place_of(i);
+    const int row = place.row;
+    float4 v[kQuads];
+    if (p.ratio == 1) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      v[i + e] = from_bf16(k[int64_t{row} * dim + i + e]);
-      sum += v[i + e] * v[i + e];
+      for (int q = 0; q < kQuads; ++q)
+        if (128 * q + own < dim) v[q] = *reinterpret_cast<const float4*>(p.ab + int64_t{row} * dim + 128 * q + own);
+    } else {
+      const float *first = place.first, *second = p.ab + int64_t{row} * 2 * dim;
+      float4 a0[kQuads], b0[kQuads], a1[kQuads], b1[kQuads];
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        const int at = 128 * q + own;
+        if (at >= dim) continue;
+        a0[q] = *reinterpret_cast<const float4*>(first + at);
+        b0[q] = *reinterpret_cast<const float4*>(first + dim + at);
+        a1[q] = *reinterpret_cast<const float4*>(second + at);
+        b1[q] = *reinterpret_cast<const float4*>(second + dim + at);
+      }
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q)
+        if (128 * q + own < dim) v[q] = pooled(a0[q], b0[q], a1[q], b1[q]);
     }
-  const float scale = inverse_rms(warp_sum(sum), dim, p.eps);
-  for (int i = 4 * lane; i < dim; i += 128) {
-    float x[4] = {v[i], v[i + 1], v[i + 2], v[i + 3]};
-    norm_four(x, p.k_norm + i, scale);
-    *reinterpret_cast<float4*>(v + i) = make_float4(x[0], x[1], x[2], x[3]);
-  }
-  __syncwarp();
-  float* rotated = v + (dim - p.rope.dim);
-  for (int i = lane; i < pairs; i += 32)
-    rotate_pair(rotated[2 * i], rotated[2 * i + 1], i < 32 ? cs : rotation(p.rope, i, group * p.ratio));
-  __syncwarp();
-  uint8_t* key =
-      p.keys.rows + physical_row(p.segments, p.rows.segment[row], p.keys.page_rows, group) * p.keys.row_bytes;
-  for (int first = 0; first < dim; first += 128) {
-    const int i = first + 4 * lane;
-    float x[4] = {};
-    if (i < dim)
+    float sum = 0;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) x[e] = v[i + e];
-    pack_four<RowFormat::fp4_ue8m0_32>(x, i, dim, key);
+    for (int q = 0; q < kQuads; ++q) {
+      if (128 * q + own >= dim) continue;
+      v[q] = make_float4(round_bf16(v[q].x), round_bf16(v[q].y), round_bf16(v[q].z), round_bf16(v[q].w));
+      sum += v[q].x * v[q].x + v[q].y * v[q].y + v[q].z * v[q].z + v[q].w * v[q].w;
+    }
+    const float scale = inverse_rms(warp_sum(sum), dim, p.eps);
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) {
+      const int at = 128 * q + own;
+      if (at >= dim) continue;
+      float x[4] = {v[q].x, v[q].y, v[q].z, v[q].w};
+      norm_four(x, norm[q], scale);
+      *reinterpret_cast<uint2*>(&c[i][at]) = make_uint2(pack_bf16x2(x[0], x[1]), pack_bf16x2(x[2], x[3]));
+      if (p.latent != nullptr)
+        *reinterpret_cast<float4*>(p.latent + int64_t{row} * dim + at) = make_float4(x[0], x[1], x[2], x[3]);
+    }
+  }
+
+  // This warp's weights, asked for while entries are packed. Lane (g, t) has 16 bytes of row g in every chunk of 32 channels.
+  const int g = lane / 4, t = lane % 4;
+  uint4 w[kChunks] = {};
+  if (8 * warp < p.index_dim)
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk)
+      if (32 * chunk < dim) w[chunk] = load_constant(p.wk + (8 * warp + g) * dim + 32 * chunk + 8 * t);
+
+  __syncwarp();
+  for (int i = warp; i < count; i += kWarps) {
+    if (count > kWarps) place = place_of(i);
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) {
+      if (128 * q >= dim) break;
+      float x[4] = {};
+      const int channel = 128 * q + own;
+      if (channel < dim) unpack_four(*reinterpret_cast<const uint2*>(&c[i][channel]), x);
+      rotate_four(x, channel, dim, p.rope, place.cs);
+      pack_four<RowFormat::fp4_e4m3_16>(x, channel, dim, place.entry);
+    }
+  }
+  __syncthreads();
+
+  if (8 * warp < p.index_dim)
+    for (int i0 = 0; i0 < count; i0 += 16) {
+      float d[4] = {};
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        if (32 * chunk >= dim) break;
+        const uint4 upper = *reinterpret_cast<const uint4*>(&c[i0 + g][32 * chunk + 8 * t]);
+        const uint4 lower = *reinterpret_cast<const uint4*>(&c[i0 + 8 + g][32 * chunk + 8 * t]);
+        mma_bf16(d, upper.x, lower.x, upper.y, lower.y, w[chunk].x, w[chunk].y);
+        mma_bf16(d, upper.z, lower.z, upper.w, lower.w, w[chunk].z, w[chunk].w);
+      }
+      *reinterpret_cast<uint32_t*>(&k[i0 + g][8 * warp + 2 * t]) = pack_bf16x2(d[0], d[1]);
+      *reinterpret_cast<uint32_t*>(&k[i0 + 8 + g][8 * warp + 2 * t]) = pack_bf16x2(d[2], d[3]);
+    }
+  __syncthreads();
+
+  for (int i = warp; i < count; i += kWarps) {
+    if (count > kWarps) place = place_of(i);
+    float x[4] = {};
+    if (own < p.index_dim) unpack_four(*reinterpret_cast<const uint2*>(&k[i][own]), x);
+    const float sum = warp_sum(x[0] * x[0] + x[1] * x[1] + x[2] * x[2] + x[3] * x[3]);
+    if (own < p.index_dim) norm_four(x, k_norm, inverse_rms(sum, p.index_dim, p.eps));
+    rotate_four(x, own, p.index_dim, p.rope, place.cs);
+    pack_four<RowFormat::fp4_ue8m0_32>(x, own, p.index_dim, place.key);
   }
 }
 
@@ -181,35 +250,59 @@ void compressor(Context& context, const CompressorArgs& args) {
   HADAL_CUDA_CHECK((args.ratio == 1 || args.ratio == 2) && dim % 32 == 0 && args.index_dim % 32 == 0);
   HADAL_CUDA_CHECK(args.entries.row_bytes == static_cast<int>(row_bytes(RowFormat::fp4_e4m3_16, dim)));
   HADAL_CUDA_CHECK(args.keys.row_bytes == static_cast<int>(row_bytes(RowFormat::fp4_ue8m0_32, args.index_dim)));
-  const size_t shared = sizeof(float) * static_cast<size_t>(dim);
-  if (shared > 40 * 1024) fail_shape("compressor", "a head of at most 10240 channels", dim);
+  HADAL_CUDA_CHECK(args.wk.format == WeightFormat::bf16 && args.wk.n == args.index_dim && args.wk.k == dim);
+  if (dim > kMostDim) fail_shape("compressor", "a head of at most 512 channels", dim);
+  if (args.index_dim > kMostIndexDim) fail_shape("compressor", "index keys of at most 128 channels", args.index_dim);
+  if (args.rope.dim > 2 * kMostPairs || args.rope.dim % 4 != 0)
+    fail_shape("compressor", "at most 64 rotated channels, a multiple of 4", args.rope.dim);
 
   Scratch scratch(cuda);
   Tensor ab = args.ab;
-  if (args.ratio == 1) {
+  if (args.ratio == 1)
     ab = cuda.tensor(rows, dim, DType::f32);
-    linear(cuda, linear_args(args.x, args.wkv, ab));
-  } else {
+  else
     HADAL_CUDA_CHECK(ab.type == DType::f32 && ab.cols == 2 * dim);
+  if (products_take(cuda, args.wkv) && args.x.cols == args.wkv.k) {
+    const auto data = [](const Weight& w) { return static_cast<const uint16_t*>(w.data); };
+    products(cuda, {args.x.bf16(),
+                    {data(args.wkv), args.ratio == 1 ? nullptr : data(args.wgate)},
+                    rows,
+                    dim,
+                    args.wkv.k,
+                    ab.f32()});
+  } else {
     LinearArgs half = linear_args(args.x, args.wkv, ab);
-    half.rows = rows;
     linear(cuda, half);
-    half.w = args.wgate;
-    half.y_f32 = ab.f32() + dim;
-    linear(cuda, half);
+    if (args.ratio == 2) {
+      half.w = args.wgate;
+      half.y_f32 = ab.f32() + dim;
+      linear(cuda, half);
+    }
   }
-  const Tensor c = cuda.activations(rows, dim), k = cuda.activations(rows, args.index_dim);
-  const Pool pool{*args.rows,    *args.segments, args.ratio, dim,          args.index_dim,
-                  args.norm_eps, args.rope,      ab.f32(),   args.pending, args.norm,
-                  args.k_norm,   args.entries,   args.keys,  c.bf16(),     args.latent ? args.latent.f32() : nullptr};
-  LaunchShape shape{
-      .grid = dim3(rows), .block = dim3(kThreads), .shared = shared, .stream = cuda.stream(), .early = true};
-  launch("compressed entries", entry_kernel, shape, pool);
-  linear(cuda, linear_args(c, args.wk, k));
-  shape.grid = dim3((rows + kWarps - 1) / kWarps);
-  shape.block = dim3(32 * kWarps);
-  shape.shared = sizeof(float) * static_cast<size_t>(args.index_dim) * kWarps;
-  launch("index keys", key_kernel, shape, pool, k.bf16());
+  // With few rows latency counts: a warp has one group.
+  const int rows_each = rows <= 1024 ? 8 : kMostRows;
+  const Pool pool{*args.rows,
+                  *args.segments,
+                  args.ratio,
+                  dim,
+                  args.index_dim,
+                  args.norm_eps,
+                  args.rope,
+                  ab.f32(),
+                  args.pending,
+                  args.norm,
+                  static_cast<const uint16_t*>(args.wk.data),
+                  args.k_norm,
+                  args.entries,
+                  args.keys,
+                  args.latent ? args.latent.f32() : nullptr,
+                  rows_each};
+  launch("compressed entries", append_kernel,
+         {.grid = dim3((rows + rows_each - 1) / rows_each),
+          .block = dim3(32 * kWarps),
+          .stream = cuda.stream(),
+          .early = true},
+         pool);
 }
 
 }  // namespace hadal::cuda

@@ -8,6 +8,7 @@
 #include "ops/cuda/selfcheck.h"
 #include "ops/operators.h"
 #include "ops/testing/backend.h"
+#include "ops/testing/step.h"
 
 namespace hadal {
 namespace {
@@ -101,6 +102,54 @@ TEST_F(CudaRows, Router) {
     a.scores = b.output(rows, kExperts, DType::f32);
     cuda::router(b.context(), a);
     return {{"ids", b.download(a.ids)}, {"weights", b.download(a.weights)}, {"scores", b.download(a.scores)}};
+  });
+}
+
+// Rows of one request, whose first completes a pending group.
+TEST_F(CudaRows, Compressor) {
+  constexpr int kD = 5120, kHead = 512, kIndex = 128, kPage = 64;
+  Random random(4);
+  const std::vector<float> x = random.normals(int64_t{kMost} * kD), pending = random.normals(2 * kHead);
+  const auto matrix = [&](int n, int k) { return testing::random_weight(random, WeightFormat::bf16, n, k); };
+  const testing::HostWeight wkv = matrix(kHead, kD), wgate = matrix(kHead, kD), wk = matrix(kIndex, kHead);
+  const std::vector<uint16_t> norm = testing::random_norm(random, kHead), k_norm = testing::random_norm(random, kIndex);
+  const auto entry_bytes = static_cast<int>(row_bytes(RowFormat::fp4_e4m3_16, kHead));
+  const auto key_bytes = static_cast<int>(row_bytes(RowFormat::fp4_ue8m0_32, kIndex));
+  expect_rows_alike(*context, [&](Backend& b, int rows) -> Outcome {
+    const testing::HostStep host = testing::make_step(random, {{1, rows}}, 2 * kPage);
+    const testing::DeviceStep step(b, host);
+    CompressorArgs a;
+    a.x = b.activations(first(x, int64_t{rows} * kD), rows, kD);
+    a.rows = &step.all;
+    a.segments = &step.segments;
+    a.ratio = 2;
+    a.head_dim = kHead;
+    a.index_dim = kIndex;
+    a.rope = {b.array(testing::inverse_frequencies(64, 160000)), 64};
+    a.wkv = b.weight(wkv);
+    a.wgate = b.weight(wgate);
+    a.norm = b.array(norm);
+    a.wk = b.weight(wk);
+    a.k_norm = b.array(k_norm);
+    std::vector<float> slots;
+    for (int s = 0; s < host.slots; ++s) slots.insert(slots.end(), pending.begin(), pending.end());
+    a.pending = b.array(slots);
+    a.ab = b.output(rows, 2 * kHead, DType::f32);
+    const Tensor entries = b.output(int64_t{host.pages} * kPage, entry_bytes, DType::u8),
+                 keys = b.output(int64_t{host.pages} * kPage, key_bytes, DType::u8);
+    a.entries = {entries.u8(), entry_bytes, kPage};
+    a.keys = {keys.u8(), key_bytes, kPage};
+    cuda::compressor(b.context(), a);
+    // Cached rows in the order of groups: pages lie anywhere.
+    const auto by_group = [&](const testing::Output& pool) {
+      testing::Output out{(rows + 1) / 2, pool.cols, {}, {}, {}};
+      for (int g = 0; g < out.rows; ++g) {
+        const uint8_t* row = pool.u(host.physical(0, 2, g));
+        out.i32.insert(out.i32.end(), row, row + pool.cols);
+      }
+      return out;
+    };
+    return {{"ab", b.download(a.ab)}, {"entries", by_group(b.download(entries))}, {"keys", by_group(b.download(keys))}};
   });
 }
 
