@@ -84,10 +84,12 @@ class Counter {
 
   void engram(double rows) {
     const double columns = c_.engram_columns(), dim = c_.engram_head_dim, copies = c_.hc_mult;
-    add(OperatorId::engram_gather, {0, rows * columns * (dim * (1 + 1.0 / 32) + dim * a_)});
+    // With 8-bit products what is gathered is rounded on the way: codes, and one float for 128 of them.
+    const double gathered = columns * dim * (options_.products8 ? 1 + 4.0 / 128 : a_);
+    add(OperatorId::engram_gather, {0, rows * (columns * dim * (1 + 1.0 / 32) + gathered)});
     const double weights = (copies + 1) * d_ * columns * dim;
     add(OperatorId::engram_apply, quantised(2 * rows * weights, weight_bytes(WeightFormat::fp8_block32, weights) +
-                                                                    rows * a_ * (columns * dim + 2 * copies * d_)));
+                                                                    rows * (gathered + 2 * copies * d_ * a_)));
   }
 
   void attention_input(double in, double out) {
