@@ -126,7 +126,7 @@ struct Rows {
     std::vector<double> v(width);
     if (fp8) {
       const Fp8Tile tile{where.row0, where.n, width / 128};
-      const double s = scale.host(row, 1)[0];
+      const double s = bf16_value(scale.host(row, 1)[0]);
       row -= where.row0;
       for (int g = 0; g < width / 128; ++g) {
         const auto codes = data.host(tile.code(g, row), 128);
@@ -144,7 +144,7 @@ struct Rows {
   bool fp8;
   int width;
   DeviceArray<uint8_t> data;
-  DeviceArray<float> scale;
+  DeviceArray<uint16_t> scale;
 };
 
 // Everything a run needs besides weights.

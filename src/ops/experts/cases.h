@@ -20,6 +20,7 @@ struct ExpertsCase {
   // Scale bytes of w2: its rows have all from the first to the second in turn, and the shared expert gives nothing beside
   // them; 0: those of usual weights.
   int lowest = 0, highest = 0;
+  double size = 1;  // of x
 };
 inline constexpr ExpertsCase kExpertsCases[] = {
     {"no rows", 0, 8, 2, 64, 64},
@@ -41,8 +42,19 @@ inline constexpr ExpertsCase kExpertsCases[] = {
     // Every scale that a bf16 weight can have, in two halves, so that the results are bf16 numbers too.
     {"low scales", 3, 4, 2, 256, 256, Routing::random, 10, 1, false, 4, 130},
     {"high scales", 3, 4, 2, 256, 256, Routing::random, 10, 1.0 / 64, false, 126, 252},
-    {"low scales, many rows", 70, 4, 2, 256, 256, Routing::random, 10, 1, false, 4, 130},
-    {"high scales, many rows", 70, 4, 2, 256, 256, Routing::random, 10, 1.0 / 64, false, 126, 252},
+    {"high scales, more rows", 20, 4, 2, 256, 256, Routing::random, 10, 1.0 / 64, false, 126, 252},
+    {"low scales, many rows", 81, 4, 2, 256, 256, Routing::random, 10, 1, false, 4, 130},
+    {"high scales, many rows", 81, 4, 2, 256, 256, Routing::random, 10, 1.0 / 64, false, 126, 252},
+    // Scales of rows and of weights that make up for each other.
+    {"large rows, small weights", 7, 4, 2, 256, 256, Routing::random, 10, 0x1p-60, false, 0, 0, 0x1p60},
+};
+// The same after the shared expert has been begun, as in a model's decode steps.
+inline constexpr ExpertsCase kBegunExpertsCases[] = {
+    {"begun, one row", 1, 8, 2, 128, 64},
+    {"begun, rows", 80, 8, 2, 64, 64},
+    {"begun, tiles, one row", 1, 8, 3, 256, 256},
+    {"begun, tiles, a share of the experts is local", 31, 8, 3, 256, 256, Routing::random, 10, 1, true},
+    {"begun, more rows than a branch takes", 129, 4, 1, 64, 64},
 };
 
 Cases experts_cases(uint64_t seed);

@@ -69,12 +69,12 @@ GroupedArgs group_rows(CudaContext& context, Scratch& scratch, const ExpertsArgs
   const size_t capacity = grouped.plan.row_capacity;
   RowsToRound to_round;
   if (grouped.fp8) {
-    to_round = {args.x.bf16(), d, scratch.get<uint8_t>(fp8_codes(grouped.plan, d)), scratch.get<float>(capacity),
+    to_round = {args.x.bf16(), d, scratch.get<uint8_t>(fp8_codes(grouped.plan, d)), scratch.get<uint16_t>(capacity),
                 shared_rows};
     grouped.x = to_round.codes;
     grouped.x_scale = to_round.scales;
     grouped.activated_codes = scratch.get<uint8_t>(fp8_codes(grouped.plan, width));
-    grouped.activated_scale = scratch.get<float>(capacity);
+    grouped.activated_scale = scratch.get<uint16_t>(capacity);
   } else {
     grouped.x = rounded_rows(context, scratch, args);
   }

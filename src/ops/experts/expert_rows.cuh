@@ -28,6 +28,11 @@ __device__ __forceinline__ float row_scale_of(uint32_t largest) {
   return from_ue8m0(q1_scale(__uint_as_float(largest << 16)));
 }
 
+// The upper half of a float, which is all there is of a power of two down to 2^-126.
+__device__ __forceinline__ uint16_t bf16_of_power(float scale) {
+  return static_cast<uint16_t>(__float_as_uint(scale) >> 16);
+}
+
 // The codes of a unit: eight channels, at `from` and 32 channels further on.
 __device__ __forceinline__ uint2 round_unit(const uint16_t* from, float inverse) {
   const uint2 first = *reinterpret_cast<const uint2*>(from), second = *reinterpret_cast<const uint2*>(from + 32);
@@ -103,7 +108,7 @@ __device__ __forceinline__ void round_row(const RowsToRound& r, int row, const R
       if (places.row[k] >= 0)
         *reinterpret_cast<uint4*>(r.codes + unit_at(places.tile[k], t / 8, places.row[k], 2 * (t % 8))) = codes;
   }
-  if (t < topk && places.row[t] >= 0) r.scales[places.tile[t].row0 + places.row[t]] = scale;
+  if (t < topk && places.row[t] >= 0) r.scales[places.tile[t].row0 + places.row[t]] = bf16_of_power(scale);
 }
 
 }  // namespace hadal::cuda

@@ -52,7 +52,7 @@ RowPlan row_plan(void* block, int rows, int topk, int slots, int experts, bool f
 // E4M3 codes with one power-of-two scale a row (Q5). The rows of a token tile lie as the matrix kernel has them in shared
 // memory, so that a stage of it is one contiguous copy: for each group of 128 channels n rows of 128 bytes, then the next group.
 // Channel 32 l + 8 s + i of a group is byte 32 s + 16 (i / 4) + 4 l + i % 4 (codec.cuh), and 16-byte chunk c of a row lies at
-// c ^ (row % 8). A row that goes to six experts is stored six times. Scales are those of the grouped rows.
+// c ^ (row % 8). A row that goes to six experts is stored six times. Scales, which bf16 holds, are those of the grouped rows.
 struct Fp8Tile {
   int row0, n, groups;
   __host__ __device__ size_t code(int group, int row) const {  // byte of the row's first channel, before the swizzle
@@ -63,9 +63,9 @@ inline size_t fp8_codes(const RowPlan& plan, int channels) { return static_cast<
 struct RowsToRound {
   const uint16_t* x = nullptr;  // bf16 [rows, d], d a multiple of 128, at most 16,384
   int d = 0;
-  uint8_t* codes = nullptr;  // fp8_codes
-  float* scales = nullptr;   // [row_capacity]
-  Fp8Rows shared;            // unless empty: Q4 of the rows in their own order, for the shared expert
+  uint8_t* codes = nullptr;    // fp8_codes
+  uint16_t* scales = nullptr;  // bf16 [row_capacity]
+  Fp8Rows shared;              // unless empty: Q4 of the rows in their own order, for the shared expert
 };
 
 // Groups rows by expert. slot_of[id] is the local slot of an expert or -1. Deterministic up to the order of rows inside
@@ -82,10 +82,10 @@ struct GroupedArgs {
   RowPlan plan;
   const PackedPointers* weights = nullptr;  // [slots], device, packed for these rows
   const void* x = nullptr;                  // bf16 [rows, d], or E4M3 codes by expert
-  const float* x_scale = nullptr;           // FP8: [row_capacity]
+  const uint16_t* x_scale = nullptr;        // FP8: bf16 [row_capacity]
   uint16_t* activated = nullptr;            // bf16 [row_capacity, width]
   uint8_t* activated_codes = nullptr;       // FP8: the same rounded, by expert
-  float* activated_scale = nullptr;         // FP8: [row_capacity]
+  uint16_t* activated_scale = nullptr;      // FP8: bf16 [row_capacity]
   uint16_t* out = nullptr;                  // bf16 [row_capacity, d]
   int d = 0;
   int width = 0;

@@ -6,6 +6,9 @@
 
 namespace hadal::cuda {
 
+__device__ __forceinline__ float low_bf16(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_bf16(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+
 // Of values that bf16 holds.
 __device__ __forceinline__ float swiglu(float gate, float up, float limit, float weight) {
   gate = fminf(gate, limit);
@@ -47,27 +50,42 @@ __device__ __forceinline__ void hand_over(S& s, const Work& work, const GroupedA
   part_done(work, args, group, thread);
 }
 
-// What sums of columns `column` and the next are multiplied with.
+// What the sums of a weight row become: scaled, and rounded to bf16. 16-bit rows have no scales of their own; of FP8 rows see
+// grouped_fp8.cuh.
+template <bool Scaled>
+class RowFactor {
+ public:
+  __device__ explicit RowFactor(float scale) : scale_(scale) {}
+  __device__ uint32_t round(float first, float second, uint32_t) const {
+    return pack_bf16x2(first * scale_, second * scale_);
+  }
+
+ private:
+  float scale_;
+};
+
+// The scales of the tokens of columns `column` and the next.
 template <class M, class F>
-__device__ __forceinline__ float2 token_scales(const F& factors, int column) {
+__device__ __forceinline__ uint32_t token_scales(const F& factors, int column) {
   if constexpr (M::kScaled)
-    return *reinterpret_cast<const float2*>(factors.token_scale + column);
+    return *reinterpret_cast<const uint32_t*>(factors.token_scale + column);
   else
-    return {1.0f, 1.0f};
+    return 0;
 }
 
 // One block's rows of the second product.
 template <class M, int N, class F>
 __device__ __forceinline__ void write_block(uint8_t* results, uint16_t* out, int stride, int n, int barrier, int thread,
-                                            const F& factors, const float (&sum)[N / 2], float low, float high) {
+                                            const F& factors, const float (&sum)[N / 2], RowFactor<M::kScaled> low,
+                                            RowFactor<M::kScaled> high) {
   const int warp = thread >> 5, lane = thread & 31;
   const uint32_t address =
       smem_address(results) + (lane & 7) * 128 + (((2 * warp + ((lane >> 3) & 1)) ^ (lane & 7)) << 4);
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
-    const float2 t = token_scales<M>(factors, 8 * j + 2 * (lane & 3));
-    store_matrix2_transposed(address + j * 1024, pack_bf16x2(sum[4 * j] * low * t.x, sum[4 * j + 1] * low * t.y),
-                             pack_bf16x2(sum[4 * j + 2] * high * t.x, sum[4 * j + 3] * high * t.y));
+    const uint32_t t = token_scales<M>(factors, 8 * j + 2 * (lane & 3));
+    store_matrix2_transposed(address + j * 1024, low.round(sum[4 * j], sum[4 * j + 1], t),
+                             high.round(sum[4 * j + 2], sum[4 * j + 3], t));
   }
   named_barrier(barrier, 128);
   write_out<8>(results, out, stride, n, thread);
@@ -75,11 +93,13 @@ __device__ __forceinline__ void write_block(uint8_t* results, uint16_t* out, int
 
 // SwiGLU of a block's gate and up rows, two tokens of columns 8 j.
 template <class M, class F>
-__device__ __forceinline__ uint32_t swiglu_pair(const F& factors, int column, const float* sum, float low, float high,
-                                                float limit) {
-  const float2 w = *reinterpret_cast<const float2*>(factors.row_weight + column), t = token_scales<M>(factors, column);
-  return pack_bf16x2(swiglu(round_to_bf16(sum[0] * low * t.x), round_to_bf16(sum[2] * high * t.x), limit, w.x),
-                     swiglu(round_to_bf16(sum[1] * low * t.y), round_to_bf16(sum[3] * high * t.y), limit, w.y));
+__device__ __forceinline__ uint32_t swiglu_pair(const F& factors, int column, const float* sum,
+                                                RowFactor<M::kScaled> low, RowFactor<M::kScaled> high, float limit) {
+  const float2 w = *reinterpret_cast<const float2*>(factors.row_weight + column);
+  const uint32_t t = token_scales<M>(factors, column);
+  const uint32_t gate = low.round(sum[0], sum[1], t), up = high.round(sum[2], sum[3], t);
+  return pack_bf16x2(swiglu(low_bf16(gate), low_bf16(up), limit, w.x),
+                     swiglu(high_bf16(gate), high_bf16(up), limit, w.y));
 }
 
 template <class M, int N, class S>
@@ -87,10 +107,11 @@ __device__ __forceinline__ void finish_two_blocks(S& s, const Work& work, const 
                                                   int thread, const float (&sum0)[N / 2], const float (&sum1)[N / 2]) {
   const int warp = thread >> 5, lane = thread & 31;
   const auto& factors = s.factors[work.factors];
-  float row_scale[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    row_scale[i] = factors.row_scale[(2 * group + (i >> 1)) * 64 + warp * 16 + (lane >> 2) + (i & 1) * 8];
+  const auto factor = [&](int i) {
+    return RowFactor<M::kScaled>(
+        factors.row_scale[(2 * group + (i >> 1)) * 64 + warp * 16 + (lane >> 2) + (i & 1) * 8]);
+  };
+  const RowFactor<M::kScaled> row_scale[4] = {factor(0), factor(1), factor(2), factor(3)};
   const int barrier = 1 + group, n = opaque(work.n);
   named_barrier(barrier, 128);  // the results of the piece before have left
   if (work.product == 0) {
@@ -119,8 +140,8 @@ __device__ __forceinline__ void finish_one_block(S& s, const Work& work, const G
                                                  const float (&sum)[N / 2]) {
   const int warp = thread >> 5, lane = thread & 31;
   const auto& factors = s.factors[work.factors];
-  const float low = factors.row_scale[group * 64 + warp * 16 + (lane >> 2)];
-  const float high = factors.row_scale[group * 64 + warp * 16 + (lane >> 2) + 8];
+  const RowFactor<M::kScaled> low(factors.row_scale[group * 64 + warp * 16 + (lane >> 2)]);
+  const RowFactor<M::kScaled> high(factors.row_scale[group * 64 + warp * 16 + (lane >> 2) + 8]);
   const int barrier = 1 + group, n = opaque(work.n);
   named_barrier(barrier, 128);  // the results of the piece before have left
   if (work.product == 0) {

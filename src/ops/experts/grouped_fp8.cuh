@@ -8,6 +8,27 @@
 
 namespace hadal::cuda {
 
+// The scale of a weight row is 2^-140 .. 2^114, that of a token 2^-22 .. 2^120, sums are 0 or 2^-23 .. 2^37. The result may
+// be a number where a sum times one of the two scales is not, nor their product. So the row's is cut in two: 2^-44 in front of the
+// token's, so that nothing leaves the range there, and the rest behind it; of rows above 2^83 that rest is 2^127, and what was too
+// large before it is infinite anyway. A power of two changes no bit of a rounded sum, and of bf16 one instruction multiplies two.
+template <>
+class RowFactor<true> {
+ public:
+  __device__ explicit RowFactor(float scale) {
+    const float before = fmaxf(0x1p-44f, scale * 0x1p-100f * 0x1p-27f);
+    before_ = twice(before), after_ = twice(scale * reciprocal_of_power(before));
+  }
+  // `scales`: of the two tokens, bf16.
+  __device__ uint32_t round(float first, float second, uint32_t scales) const {
+    return multiply_bf16x2(multiply_bf16x2(multiply_bf16x2(pack_bf16x2(first, second), before_), scales), after_);
+  }
+
+ private:
+  static __device__ uint32_t twice(float power) { return pack_bf16x2(power, power); }
+  uint32_t before_, after_;
+};
+
 struct NarrowTiles8 {
   static constexpr int kMaxRows = kMaxNarrowTileRows, kResultRows = kMaxRows;
   static constexpr int kStages = 7;
@@ -99,7 +120,7 @@ __device__ __forceinline__ void round_tiles(const GroupedArgs& args, int warp, i
       for (int i = lane; i < groups * 16; i += 32)
         *reinterpret_cast<uint2*>(args.activated_codes + unit_at(where, i / 16, row, i % 16)) =
             round_unit(x + i / 16 * 128 + unit_column(i % 16), inverse);
-      if (lane == 0) args.activated_scale[tile.row0 + row] = scale;
+      if (lane == 0) args.activated_scale[tile.row0 + row] = bf16_of_power(scale);
     }
     fence_async_global();  // the copy engine will read them
     __syncwarp();

@@ -146,9 +146,9 @@ __device__ __forceinline__ void hand_over_tile(WideShared& s, RingPosition<kResu
                                                int thread, const float (&sum)[N / 2]) {
   const int warp = thread >> 5, lane = thread & 31;
   const auto& factors = s.factors[slot];
-  const float low = factors.row_scale[group * 64 + warp * 16 + (lane >> 2)];
-  const float high = factors.row_scale[group * 64 + warp * 16 + (lane >> 2) + 8];
-  const float* token_scale = factors.token_scale + 2 * (lane & 3);
+  const RowFactor<true> low(factors.row_scale[group * 64 + warp * 16 + (lane >> 2)]);
+  const RowFactor<true> high(factors.row_scale[group * 64 + warp * 16 + (lane >> 2) + 8]);
+  const uint16_t* token_scale = factors.token_scale + 2 * (lane & 3);
   const uint32_t offset = (lane & 7) * 128 + (((2 * warp + ((lane >> 3) & 1)) ^ (lane & 7)) << 4);
 #pragma unroll
   for (int first = 0; first < N; first += kResultTokens) {
@@ -156,10 +156,9 @@ __device__ __forceinline__ void hand_over_tile(WideShared& s, RingPosition<kResu
     const uint32_t to = smem_address(s.results[group][ring.stage]) + offset;
 #pragma unroll
     for (int j = first / 8; j < (first + kResultTokens) / 8 && j < N / 8; ++j) {
-      const float2 t = *reinterpret_cast<const float2*>(token_scale + 8 * j);
-      store_matrix2_transposed(to + j % (kResultTokens / 8) * 1024,
-                               pack_bf16x2(sum[4 * j] * low * t.x, sum[4 * j + 1] * low * t.y),
-                               pack_bf16x2(sum[4 * j + 2] * high * t.x, sum[4 * j + 3] * high * t.y));
+      const uint32_t t = *reinterpret_cast<const uint32_t*>(token_scale + 8 * j);
+      store_matrix2_transposed(to + j % (kResultTokens / 8) * 1024, low.round(sum[4 * j], sum[4 * j + 1], t),
+                               high.round(sum[4 * j + 2], sum[4 * j + 3], t));
     }
     __syncwarp();
     if (lane == 0) mbarrier_arrive(&s.result_full[group][ring.stage]);
@@ -294,7 +293,7 @@ __device__ __forceinline__ void supply_units(WideShared& s, const GroupedArgs& a
     auto& factors = s.factors[slot];
     const int k_tiles = (product == 0 ? args.d : args.width) / E5m2Codec::kTileK, part = part_of(Widths{}, n);
     const auto* codes = product == 0 ? static_cast<const uint8_t*>(args.x) : args.activated_codes;
-    const float* scales = (product == 0 ? args.x_scale : args.activated_scale) + row0;
+    const uint16_t* scales = (product == 0 ? args.x_scale : args.activated_scale) + row0;
     codes += Fp8Tile{row0, n, k_tiles}.code(rank, 0);
     if (product == 1) {
       await_count(&args.plan.rounded[tile], kRoundedParts);
@@ -302,7 +301,7 @@ __device__ __forceinline__ void supply_units(WideShared& s, const GroupedArgs& a
     }
     for (int pair = 0; pair < k_tiles / 2; ++pair, codes += 2 * n * 128)
       for (int first = 0; first < n; first += part) {
-        const uint32_t bytes = min(part, n - first) * 128, scale_bytes = n * sizeof(float);
+        const uint32_t bytes = min(part, n - first) * 128, scale_bytes = n * sizeof(*scales);
         const bool begins = pair == 0 && first == 0;
         mbarrier_wait(&s.unit_empty[ring.stage], ring.parity ^ 1);
         uint64_t* full = &s.unit_full[ring.stage];

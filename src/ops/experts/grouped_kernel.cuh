@@ -58,7 +58,7 @@ template <int Rows, int Tokens>
 struct alignas(16) Factors {
   float row_scale[Rows];
   float row_weight[Tokens];
-  float token_scale[Tokens];  // FP8
+  uint16_t token_scale[Tokens];  // FP8, bf16
 };
 
 // Tile widths of a kernel: a piece of n tokens takes the first that holds it.
@@ -276,9 +276,9 @@ __device__ __forceinline__ void stream_tokens(S& s, const GroupedArgs& args) {
     auto& factors = s.factors[slot];
     const int k_tiles = (product == 0 ? args.d : args.width) / M::Codec::kTileK;
     const auto* codes = product == 0 ? static_cast<const uint8_t*>(args.x) : args.activated_codes;
-    const float* scales = (product == 0 ? args.x_scale : args.activated_scale) + row0;
+    const uint16_t* scales = (product == 0 ? args.x_scale : args.activated_scale) + row0;
     codes += Fp8Tile{row0, n, k_tiles}.code(0, 0);
-    const uint32_t code_bytes = n * 128, scale_bytes = n * sizeof(float);
+    const uint32_t code_bytes = n * 128, scale_bytes = n * sizeof(*scales);
     if (product == 1) {
       await_count(&args.plan.rounded[tile], kRoundedParts);
       fence_async_global();  // written by other blocks through the other proxy
