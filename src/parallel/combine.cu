@@ -1,9 +1,10 @@
 // Combine: sums of rows, at the rank of the experts and again at the owner of the tokens.
 //
-// Both are one kernel. A block has a multiprocessor for itself: one warp lists the rows of a chunk of tokens and
-// streams them into a ring in shared memory, far ahead; the others add rows that follow each other and store sums,
-// eight channels a thread. At the experts' rank a further warp announces each chunk that is stored, since the fence in
-// front of a number takes microseconds over the link; at the owner the listing warp waits for these numbers.
+// Both are one kernel. A block has a multiprocessor for itself and several teams: of each, one warp lists the rows of a
+// chunk of tokens and streams them into a ring in shared memory, far ahead; the others add rows that follow each other
+// and store sums, 32 channels a thread. (With all warps at one row, what a row takes from barrier to barrier was the
+// limit: 600 cycles.) At the experts' rank a further warp announces each chunk that is stored, since the fence in front
+// of a number takes microseconds over the link; at the owner the listing warp waits for these numbers.
 #include "ops/cuda/errors.h"
 #include "ops/cuda/launch.h"
 #include "parallel/signals.cuh"
@@ -12,12 +13,18 @@
 namespace hadal::cuda {
 namespace {
 
-constexpr int kSumThreads = 640;  // add and store
-constexpr int kThreads = kSumThreads + 64;
+constexpr int kParts = 4;  // times eight channels of a thread
+constexpr int kMaxThreads = 896, kMaxTeams = 8;
 constexpr int kUnannounced = 4;  // chunks that are stored and not announced yet
-constexpr int kListed = 8 * 33;  // rows of a chunk at most
 
-enum SlotFlags : uint32_t { kNoRow = 1, kLastOfToken = 2, kLastOfChunk = 4, kEnd = 8 };
+// How a block is divided.
+struct Teams {
+  int count, warps;                                                     // teams; warps of each that add
+  int slots;                                                            // of each
+  __host__ __device__ int threads() const { return (warps + 2) * 32; }  // of each
+};
+
+enum SlotFlags : uint32_t { kNoRow = 1, kFirstOfToken = 2, kLastOfToken = 4, kLastOfChunk = 8, kEnd = 16 };
 struct SlotInfo {
   uint16_t* to;
   uint32_t flags;
@@ -26,10 +33,10 @@ struct Listed {
   const uint16_t* from;
   uint32_t token;  // of the chunk
 };
-struct CombineShared {
+struct alignas(16) TeamShared {
   SlotBarriers slots;
   SlotInfo info[kMaxSlots];
-  Listed list[kListed];
+  Listed list[kMaxChunkRows];
   uint64_t stored[kUnannounced], announced[kUnannounced];
 };
 
@@ -89,19 +96,24 @@ struct ReceiveWork {
   }
 };
 
-// One warp: rows of all pieces of this block, in order.
+// Pieces of a team: first, first + step, ...
+struct Share {
+  int first, step, pieces;
+};
+
+// One warp: rows of all pieces of this team, in order.
 template <class Work>
-__device__ __forceinline__ void stream_rows(CombineShared& s, uint8_t* ring, int slots, const ExchangeView& view,
-                                            const Work& work, int chunks, uint32_t step) {
-  constexpr int kEach = (kListed + 31) / 32;
-  const int lane = threadIdx.x % 32, tokens = chunk_tokens(view.shape.stride), each = work.rows_of_token(view);
-  const int pieces = work.pieces(view, chunks), row_bytes = 2 * view.shape.d;
+__device__ __forceinline__ void stream_rows(TeamShared& s, uint8_t* ring, int slots, const ExchangeView& view,
+                                            const Work& work, const Share& share, uint32_t step) {
+  constexpr int kEach = (kMaxChunkRows + 31) / 32;
+  const int lane = threadIdx.x % 32, tokens = chunk_tokens(view.shape), each = work.rows_of_token(view);
+  const int row_bytes = 2 * view.shape.d;
   const uint16_t* next[kEach];
   const auto look_up = [&](int piece) {
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
       const int entry = lane + 32 * j, token = work.chunk(view, piece) * tokens + entry / each;
-      const bool any = piece < pieces && entry < tokens * each && token < view.shape.stride;
+      const bool any = piece < share.pieces && entry < tokens * each && token < view.shape.stride;
       next[j] = any ? work.row(view, piece, token, entry % each) : nullptr;
     }
   };
@@ -119,8 +131,8 @@ __device__ __forceinline__ void stream_rows(CombineShared& s, uint8_t* ring, int
     at.advance(1, slots);
   };
   RingPosition<kUnannounced> chunk_ring;
-  look_up(blockIdx.x);
-  for (int piece = blockIdx.x; piece < pieces; piece += static_cast<int>(gridDim.x)) {
+  look_up(share.first);
+  for (int piece = share.first; piece < share.pieces; piece += share.step) {
     int count = 0;
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
@@ -130,7 +142,7 @@ __device__ __forceinline__ void stream_rows(CombineShared& s, uint8_t* ring, int
       count += __popc(there);
     }
     __syncwarp();
-    look_up(piece + static_cast<int>(gridDim.x));
+    look_up(piece + share.step);
     work.await(view, piece, step, lane);
     if (lane == 0) {
       if constexpr (Work::kAnnounces) {
@@ -140,9 +152,11 @@ __device__ __forceinline__ void stream_rows(CombineShared& s, uint8_t* ring, int
       const int first = work.chunk(view, piece) * tokens;
       for (int i = 0; i < count; ++i) {
         const Listed row = s.list[i];
+        const bool first_row = i == 0 || s.list[i - 1].token != row.token;
         const bool last = i + 1 == count || s.list[i + 1].token != row.token;
         uint16_t* to = last ? work.to(view, piece, first + static_cast<int>(row.token)) : nullptr;
-        push(row.from, {to, (last ? kLastOfToken : 0u) | (i + 1 == count ? kLastOfChunk : 0u)});
+        push(row.from, {to, (first_row ? kFirstOfToken : 0u) | (last ? kLastOfToken : 0u) |
+                                (i + 1 == count ? kLastOfChunk : 0u)});
       }
       if (count == 0) push(nullptr, {nullptr, kNoRow | kLastOfChunk});
     }
@@ -151,45 +165,50 @@ __device__ __forceinline__ void stream_rows(CombineShared& s, uint8_t* ring, int
   if (lane == 0) push(nullptr, {nullptr, kNoRow | kEnd});
 }
 
-__device__ __forceinline__ void add8(float (&sum)[8], uint4 v) {
+__device__ __forceinline__ void add8(float (&sum)[8], const uint4& v, bool first) {
   const uint32_t u[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    sum[2 * i] += __uint_as_float(u[i] << 16);
-    sum[2 * i + 1] += __uint_as_float(u[i] & 0xffff0000u);
+    const float low = __uint_as_float(u[i] << 16), high = __uint_as_float(u[i] & 0xffff0000u);
+    sum[2 * i] = first ? low : sum[2 * i] + low;
+    sum[2 * i + 1] = first ? high : sum[2 * i + 1] + high;
   }
 }
 
-// Eight channels a thread, or several times eight of long rows.
-template <int Parts, class Work>
-__device__ __forceinline__ void add_rows(CombineShared& s, const uint8_t* ring, int slots, int d) {
-  const int t = threadIdx.x, lane = t % 32;
-  float sum[Parts][8] = {};
+template <class Work>
+__device__ __forceinline__ void add_rows(TeamShared& s, const uint8_t* ring, int slots, int d, int thread,
+                                         int threads) {
+  const int lane = thread % 32, units = d / 8;
+  float sum[kParts][8] = {};
   SlotPosition at;
   RingPosition<kUnannounced> chunk_ring;
   while (true) {
     mbarrier_wait(&s.slots.full[at.slot], at.parity);
     const SlotInfo info = s.info[at.slot];
+    uint4 v[kParts] = {};
     if (!(info.flags & kNoRow)) {
-      const uint8_t* row = ring + at.slot * 2 * d;
+      const auto* row = reinterpret_cast<const uint4*>(ring + at.slot * 2 * d);
 #pragma unroll
-      for (int p = 0; p < Parts; ++p)
-        if (t + p * kSumThreads < d / 8)
-          add8(sum[p], *reinterpret_cast<const uint4*>(row + (t + p * kSumThreads) * 16));
+      for (int p = 0; p < kParts; ++p)
+        if (thread + p * threads < units) v[p] = row[thread + p * threads];
     }
     __syncwarp();
     if (lane == 0) mbarrier_arrive(&s.slots.empty[at.slot]);
     if (info.flags & kEnd) return;
+    if (info.flags & kFirstOfToken) {
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) add8(sum[p], v[p], true);
+    } else {
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) add8(sum[p], v[p], false);
+    }
     if (info.flags & kLastOfToken)
 #pragma unroll
-      for (int p = 0; p < Parts; ++p) {
-        if (t + p * kSumThreads < d / 8)
-          *reinterpret_cast<uint4*>(info.to + (t + p * kSumThreads) * 8) =
+      for (int p = 0; p < kParts; ++p)
+        if (thread + p * threads < units)
+          *reinterpret_cast<uint4*>(info.to + (thread + p * threads) * 8) =
               make_uint4(pack_bf16x2(sum[p][0], sum[p][1]), pack_bf16x2(sum[p][2], sum[p][3]),
                          pack_bf16x2(sum[p][4], sum[p][5]), pack_bf16x2(sum[p][6], sum[p][7]));
-#pragma unroll
-        for (int i = 0; i < 8; ++i) sum[p][i] = 0;
-      }
     if (Work::kAnnounces && (info.flags & kLastOfChunk)) {
       __syncwarp();
       if (lane == 0) mbarrier_arrive(&s.stored[chunk_ring.stage]);
@@ -200,10 +219,10 @@ __device__ __forceinline__ void add_rows(CombineShared& s, const uint8_t* ring, 
 }
 
 // One thread: the numbers of stored chunks, to their owners.
-__device__ __forceinline__ void announce_chunks(CombineShared& s, const ExchangeView& view, const SendWork& work,
-                                                int chunks, uint32_t step) {
+__device__ __forceinline__ void announce_chunks(TeamShared& s, const ExchangeView& view, const SendWork& work,
+                                                const Share& share, uint32_t step) {
   RingPosition<kUnannounced> chunk_ring;
-  for (int piece = blockIdx.x; piece < work.pieces(view, chunks); piece += static_cast<int>(gridDim.x)) {
+  for (int piece = share.first; piece < share.pieces; piece += share.step) {
     mbarrier_wait(&s.stored[chunk_ring.stage], chunk_ring.parity);
     if (view.staging == nullptr) {
       fence_system();
@@ -215,17 +234,19 @@ __device__ __forceinline__ void announce_chunks(CombineShared& s, const Exchange
   }
 }
 
-template <class Work, int Parts>
-__global__ void __launch_bounds__(kThreads, 1)
-    combine_kernel(const __grid_constant__ ExchangeView view, const Work work, int slots) {
+template <class Work>
+__global__ void __launch_bounds__(kMaxThreads, 1)
+    combine_kernel(const __grid_constant__ ExchangeView view, const Work work, const Teams teams) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
-  auto& s = *reinterpret_cast<CombineShared*>(shared_bytes);
-  uint8_t* ring = shared_bytes + sizeof(CombineShared);
+  const int team = threadIdx.x / teams.threads(), thread = threadIdx.x % teams.threads(), warp = thread / 32;
+  const int d = view.shape.d;
+  auto& s = reinterpret_cast<TeamShared*>(shared_bytes)[team];
+  uint8_t* ring = shared_bytes + teams.count * sizeof(TeamShared) + team * teams.slots * 2 * d;
   ExchangeSignals& own = *view.rank[view.me].signals;
-  if (threadIdx.x == 0) {
-    s.slots.init(slots, kSumThreads / 32);
+  if (thread == 0) {
+    s.slots.init(teams.slots, teams.warps);
     for (int i = 0; i < kUnannounced; ++i) {
-      mbarrier_init(&s.stored[i], kSumThreads / 32);
+      mbarrier_init(&s.stored[i], teams.warps);
       mbarrier_init(&s.announced[i], 1);
     }
     mbarrier_init_fence();
@@ -237,13 +258,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   uint32_t& count = Work::kAnnounces ? own.sent[kCombine] : own.received[kCombine];
   const uint32_t step = load_acquire_system(&count) + 1;
-  const int tokens = chunk_tokens(view.shape.stride), chunks = (view.shape.stride + tokens - 1) / tokens;
-  if (threadIdx.x < kSumThreads) {
-    add_rows<Parts, Work>(s, ring, slots, view.shape.d);
-  } else if (threadIdx.x < kSumThreads + 32) {
-    stream_rows(s, ring, slots, view, work, chunks, step);
+  const int tokens = chunk_tokens(view.shape), chunks = (view.shape.stride + tokens - 1) / tokens;
+  const auto blocks = static_cast<int>(gridDim.x);
+  const Share share{static_cast<int>(blockIdx.x) + team * blocks, teams.count * blocks, work.pieces(view, chunks)};
+  if (warp < teams.warps) {
+    add_rows<Work>(s, ring, teams.slots, d, thread, teams.warps * 32);
+  } else if (warp == teams.warps) {
+    stream_rows(s, ring, teams.slots, view, work, share, step);
   } else if constexpr (Work::kAnnounces) {
-    if (threadIdx.x == kSumThreads + 32) announce_chunks(s, view, work, chunks, step);
+    if (thread % 32 == 0) announce_chunks(s, view, work, share, step);
   }
   if constexpr (!Work::kAnnounces) {
     wait_for_previous();  // what comes behind relies on combine_send too
@@ -255,18 +278,18 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <class Work>
-auto kernel_for(int d) {
-  return d / 8 <= kSumThreads ? combine_kernel<Work, 1> : combine_kernel<Work, 2>;
-}
-
-template <class Work>
 void launch_combine(const ExchangeView& view, const Work& work, int blocks, cudaStream_t stream) {
-  static_assert(2 * kSumThreads * 8 >= kMaxExchangeChannels);
-  const int slots = slots_for(sizeof(CombineShared), 2 * view.shape.d);
-  LaunchShape shape{dim3(blocks), dim3(kThreads), sizeof(CombineShared) + size_t(2) * view.shape.d * slots, stream};
+  const int row_bytes = 2 * view.shape.d, unit_warps = 32 * kParts;
+  Teams teams{};
+  teams.warps = (view.shape.d / 8 + unit_warps - 1) / unit_warps;
+  teams.count = kMaxThreads / teams.threads() < kMaxTeams ? kMaxThreads / teams.threads() : kMaxTeams;
+  teams.slots = slots_for(teams.count * sizeof(TeamShared), teams.count * row_bytes);
+  static_assert(kMaxExchangeChannels / 8 <= unit_warps * (kMaxThreads / 32 - 2));
+  LaunchShape shape{dim3(blocks), dim3(teams.count * teams.threads()),
+                    teams.count * (sizeof(TeamShared) + size_t(row_bytes) * teams.slots), stream};
   shape.early = true;
   if (blocks % 2 == 0) shape.cluster = 2;
-  launch("combine_kernel", kernel_for<Work>(view.shape.d), shape, view, work, slots);
+  launch("combine_kernel", combine_kernel<Work>, shape, view, work, teams);
 }
 
 }  // namespace
@@ -283,10 +306,8 @@ void combine_receive(const ExchangeView& view, const uint16_t* shared_out, uint1
 
 void load_combine_kernels() {
   cudaFuncAttributes attributes;
-  for (const int d : {128, kMaxExchangeChannels}) {
-    HADAL_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel_for<SendWork>(d))));
-    HADAL_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel_for<ReceiveWork>(d))));
-  }
+  HADAL_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(combine_kernel<SendWork>)));
+  HADAL_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(combine_kernel<ReceiveWork>)));
 }
 
 }  // namespace hadal::cuda

@@ -71,7 +71,7 @@ Exchange::Exchange(const ExchangeOptions& options) : options_(options) {
     take(m.ids, places * shape.topk);
     take(m.weights, places * shape.topk);
     take(m.partial, places * shape.d);
-    take(m.combined, static_cast<size_t>(shape.ranks) * chunk_capacity(shape.stride), true);
+    take(m.combined, static_cast<size_t>(shape.ranks) * chunk_capacity(shape), true);
     take(m.signals, 1, true);
     if (options_.copy_engines) take(staging_[r], places * shape.d);
     load_exchange_kernels();
@@ -102,7 +102,7 @@ ExchangeView Exchange::view(int rank, int stride, int tokens) const {
   view.shape.stride = stride;
   view.me = rank;
   view.tokens = tokens;
-  view.chunk_capacity = chunk_capacity(options_.shape.stride);
+  view.chunk_capacity = chunk_capacity(options_.shape);
   view.patience_ns = static_cast<uint64_t>(options_.patience * 1e9);
   view.failure = failures_ + rank;
   return view;

@@ -137,7 +137,7 @@ __global__ void announce_kernel(const __grid_constant__ ExchangeView view, Excha
   const uint32_t number = own.sent[part] + 1;
   __syncthreads();
   fence_system();
-  const int chunks = (view.shape.stride + chunk_tokens(view.shape.stride) - 1) / chunk_tokens(view.shape.stride);
+  const int tokens = chunk_tokens(view.shape), chunks = (view.shape.stride + tokens - 1) / tokens;
   for (int r = 0; r < view.shape.ranks; ++r) {
     if (part == kDispatch) {
       if (threadIdx.x == 0) store_release_system(&view.rank[r].signals->dispatched[view.me], number);

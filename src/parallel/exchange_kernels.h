@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
+#include "ops/experts/grouped.h"
 #include "parallel/exchange.h"
 
 namespace hadal::cuda {
@@ -37,9 +39,14 @@ struct RankMemory {
   ExchangeSignals* signals;
 };
 
-// Tokens whose partial sums are announced together.
-constexpr int chunk_tokens(int stride) { return stride >= 1024 ? 8 : 1; }
-constexpr int chunk_capacity(int stride) { return stride / 8 + 1 > 1024 ? stride / 8 + 1 : 1024; }
+// Tokens whose partial sums are announced together: few where there are few, and so many that the rows of a chunk, of
+// experts or of ranks and the shared expert, can be listed.
+constexpr int kMaxChunkRows = 72;
+constexpr int chunk_tokens(const ExchangeShape& shape) { return shape.stride >= 1024 && shape.topk <= 9 ? 8 : 1; }
+// Chunks of a step of at most this many places a rank.
+constexpr int chunk_capacity(const ExchangeShape& shape) {
+  return shape.topk > 9 ? shape.stride : shape.stride / 8 > 1024 ? shape.stride / 8 + 1 : 1024;
+}
 
 struct ExchangeView {
   RankMemory rank[kMaxRanks];
@@ -63,6 +70,11 @@ struct DispatchRows {
 // fit beside it.
 void dispatch_send(const ExchangeView& view, const DispatchRows& rows, int blocks, cudaStream_t stream);
 void dispatch_receive(const ExchangeView& view, cudaStream_t stream);
+
+// Received rows go to the tiles of a plan that plan_rows has made of the received ids and weights of all places, without
+// rows to round; its slot_of needs an entry more, -1 for no expert. codes: fp8_codes(plan, d); scales: [row_capacity].
+using RowScale = std::remove_pointer_t<decltype(RowsToRound::scales)>;
+void place_rows(const ExchangeView& view, const RowPlan& plan, uint8_t* codes, RowScale* scales, cudaStream_t stream);
 
 // out: bf16 [.., d], the rows of the local experts; pair_row[places * topk]: the row of each choice, -1 where it is not
 // local.

@@ -263,6 +263,53 @@ void expect_received(const ExchangeShape& shape, const RankMemory& memory, const
   EXPECT_EQ(wrong, 0U) << "codes and scales of rank " << rank;
 }
 
+// The plan of the received routing has all local choices, and their tiles the rows that were received.
+void expect_grouped(const ExchangeView& view, const ReceivedTokens& want) {
+  const ExchangeShape& shape = view.shape;
+  const RankMemory& memory = view.rank[view.me];
+  const int slots = shape.experts / shape.ranks, groups = shape.d / 128;
+  std::vector<int32_t> slot_of(shape.experts + 1, -1);
+  for (int i = 0; i < slots; ++i) slot_of[view.me * slots + i] = i;
+  const OnGpu<int32_t> slots_on_gpu(slot_of);
+  const OnGpu<uint8_t> block(
+      std::vector<uint8_t>(row_plan_bytes(shape.places(), shape.topk, slots, shape.experts, true)));
+  const RowPlan plan = row_plan(block.get(), shape.places(), shape.topk, slots, shape.experts, true);
+  const OnGpu<uint8_t> codes(std::vector<uint8_t>(fp8_codes(plan, shape.d), 0xff));
+  const OnGpu<RowScale> scales(std::vector<RowScale>(plan.row_capacity));
+  plan_rows(plan, memory.ids, memory.weights, shape.places(), shape.topk, slots_on_gpu.get(), slots, {}, nullptr);
+  place_rows(view, plan, codes.get(), scales.get(), nullptr);
+  HADAL_CUDA(cudaDeviceSynchronize());
+  const auto pair_row = OnGpu<int>::read(plan.pair_row, static_cast<size_t>(shape.places()) * shape.topk);
+  const auto tiles = OnGpu<TokenTile>::read(plan.tiles, OnGpu<int>::read(plan.tile_count, 1)[0]);
+  const auto have = codes.host();
+  const auto have_scales = scales.host();
+  size_t wrong = 0;
+  for (size_t choice = 0; choice < pair_row.size(); ++choice) {
+    const size_t place = choice / shape.topk;
+    const int32_t id = want.ids[choice];
+    const int row = pair_row[choice];
+    ASSERT_EQ(row >= 0, slot_of[id] >= 0);
+    if (row < 0) continue;
+    const auto tile = std::find_if(tiles.begin(), tiles.end(),
+                                   [&](const TokenTile& t) { return row >= t.row0 && row < t.row0 + t.n; });
+    ASSERT_TRUE(tile != tiles.end());
+    ASSERT_EQ(tile->slot, slot_of[id]);
+    float scale;
+    if constexpr (std::is_same_v<RowScale, float>)
+      scale = have_scales[row];
+    else
+      scale = from_bf16(have_scales[row]);
+    wrong += !(scale == want.scales[place]);
+    const int in_tile = row - tile->row0;
+    for (int b = 0; b < shape.d; ++b) {
+      const size_t at = Fp8Tile{tile->row0, tile->n, groups}.code(b / 128, in_tile) +
+                        static_cast<size_t>((b % 128 / 16 ^ in_tile % 8) * 16 + b % 16);
+      wrong += have[at] != want.codes[place * shape.d + b];
+    }
+  }
+  EXPECT_EQ(wrong, 0U) << "grouped rows of rank " << view.me;
+}
+
 enum class Way { push, copy };
 
 // Steps of several sizes through one exchange, so that its counters and memory are used again.
@@ -316,6 +363,7 @@ void expect_exchange(ExchangeShape most, const std::vector<int>& devices, Way wa
     const Rows y = reference::combine(shape, step.ranks, step.outputs, step.shared);
     each([&](int r, RankOnGpu& rank, const ExchangeView& v) {
       expect_received(shape, v.rank[r], received[r], r);
+      expect_grouped(v, received[r]);
       EXPECT_EQ(rank.y.host(), bits(y[r])) << "y of rank " << r << " in step " << seed;
     });
     if (testing::Test::HasFailure()) return;

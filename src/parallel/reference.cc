@@ -84,10 +84,10 @@ std::vector<std::vector<float>> combine(const ExchangeShape& shape, const std::v
       const size_t place = static_cast<size_t>(s) * shape.stride + t;
       const int32_t* ids = &ranks[s].ids[t * topk];
       for (size_t c = 0; c < d; ++c) {
-        float sum = 0;
+        float sum = -0.0f;  // which changes nothing that is added to it
         for (int r = 0; r < shape.ranks; ++r) {
           if (!has_expert(shape, ids, r)) continue;
-          float partial = 0;
+          float partial = -0.0f;
           for (size_t k = 0; k < topk; ++k)
             if (shape.rank_of(ids[k]) == r) partial += outputs[r][(place * topk + k) * d + c];
           sum += round_bf16(partial);
