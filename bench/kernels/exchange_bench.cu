@@ -58,9 +58,8 @@ struct Side {
     for (size_t i = 0; i < w.size(); ++i) w[i] = 0.1f + 0.4f * static_cast<float>(mix(gpu * 99 + i) % 1000) / 1000.0f;
     HADAL_CUDA(cudaMemcpy(weights.get(), w.data(), weights.bytes(), cudaMemcpyHostToDevice));
     HADAL_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    HADAL_CUDA(cudaStreamCreateWithPriority(&beside, cudaStreamNonBlocking, -5));
-    HADAL_CUDA(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
-    HADAL_CUDA(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+    for (auto& other : beside) HADAL_CUDA(cudaStreamCreateWithPriority(&other, cudaStreamNonBlocking, -5));
+    HADAL_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     HADAL_CUDA(cudaDeviceSynchronize());
   }
 
@@ -90,8 +89,8 @@ struct Side {
   DeviceArray<uint16_t> shared, y;
   DeviceArray<int32_t> pair_row;
   DeviceArray<uint16_t> out;
-  cudaStream_t stream = nullptr, beside = nullptr;
-  cudaEvent_t fork = nullptr, join = nullptr;
+  cudaStream_t stream = nullptr, beside[2] = {};
+  cudaEvent_t event = nullptr;
 };
 
 // The exchange of `ranks` ranks, played by two GPUs.
@@ -154,12 +153,14 @@ struct Play {
     if (staged) copy(v, gpu, kDispatch, s);
     dispatch_receive(v, s);
   }
-  void combine(int gpu, int blocks, int receive_blocks, bool staged, cudaStream_t s) const {
+  void combine(int gpu, int blocks, bool staged, cudaStream_t s) const {
     const ExchangeView v = view(gpu, staged);
     const Side& side = *sides[gpu];
-    combine_send(v, side.out.get(), side.pair_row.get(), blocks, s);
-    if (staged) copy(v, gpu, kCombine, s);
-    combine_receive(v, side.shared.get(), side.y.get(), receive_blocks, s);
+    const CombineRows rows{side.out.get(), side.pair_row.get(), side.shared.get(), side.y.get()};
+    if (!staged) return cuda::combine(v, rows, blocks, s);
+    combine_send(v, rows, blocks, s);
+    copy(v, gpu, kCombine, s);
+    combine_receive(v, rows, blocks, s);
   }
   void wait() const {
     for (int g = 0; g < kGpus; ++g) {
@@ -249,7 +250,7 @@ void check(const Play& play, bool staged, int blocks) {
     for (int g = 0; g < kGpus; ++g) {
       on(g);
       play.dispatch(g, blocks, staged, play.sides[g]->stream);
-      play.combine(g, blocks, blocks, staged, play.sides[g]->stream);
+      play.combine(g, blocks, staged, play.sides[g]->stream);
     }
   play.wait();
   std::printf("check of %d ranks, %s, %d blocks: %zu and %zu values of %d sampled tokens differ from the reference\n",
@@ -335,20 +336,17 @@ void time_exchange(const Play& play) {
     line(what, name, time_both(play, 8, [&](int g, cudaStream_t s) { play.dispatch(g, blocks, false, s); }),
          play.dispatch_bytes(), dispatch_copy.median_ms);
   }
-  const std::pair<int, int> both[] = {{4, 4},   {8, 8},   {12, 12}, {16, 16},  {24, 24},
-                                      {32, 32}, {64, 64}, {96, 36}, {132, 132}};
-  for (const auto& [send, receive] : both) {
+  for (const int blocks : {4, 8, 12, 16, 24, 32, 64, 132}) {
     char what[96];
-    std::snprintf(what, sizeof what, "combine, %d and %d blocks", send, receive);
-    line(what, name, time_both(play, 8, [&](int g, cudaStream_t s) { play.combine(g, send, receive, false, s); }),
+    std::snprintf(what, sizeof what, "combine, %d blocks", blocks);
+    line(what, name, time_both(play, 8, [&](int g, cudaStream_t s) { play.combine(g, blocks, false, s); }),
          play.combine_bytes(), combine_copy.median_ms);
   }
   line("dispatch, copy engines", name,
        time_both(play, 8, [&](int g, cudaStream_t s) { play.dispatch(g, 132, true, s); }), play.dispatch_bytes(),
        dispatch_copy.median_ms);
-  line("combine, copy engines", name,
-       time_both(play, 8, [&](int g, cudaStream_t s) { play.combine(g, 132, 132, true, s); }), play.combine_bytes(),
-       combine_copy.median_ms);
+  line("combine, copy engines", name, time_both(play, 8, [&](int g, cudaStream_t s) { play.combine(g, 132, true, s); }),
+       play.combine_bytes(), combine_copy.median_ms);
 }
 
 // ---- beside the experts -------------------------------------------------------------------------------------------
@@ -445,9 +443,9 @@ struct Experts {
 
 struct Overlap {
   const char* name;
-  int experts;  // multiprocessors
-  int send, receive;
+  int experts, dispatch, combine;  // blocks
   bool staged;
+  bool at_once;  // dispatch of one batch and combine of another, on two streams
 };
 
 void time_overlap(int ranks, int tokens) {
@@ -459,33 +457,45 @@ void time_overlap(int ranks, int tokens) {
   }
   char name[96];
   std::snprintf(name, sizeof name, "EP%d, batches of %d tokens", ranks, tokens);
-  const auto exchange = [&](const Overlap& o, int g, cudaStream_t s) {
-    play.dispatch(g, o.send, o.staged, s);
-    play.combine(g, o.send, o.receive, o.staged, s);
+  const auto fork = [&](int g, cudaStream_t from, cudaStream_t to) {
+    HADAL_CUDA(cudaEventRecord(play.sides[g]->event, from));
+    HADAL_CUDA(cudaStreamWaitEvent(to, play.sides[g]->event, 0));
+  };
+  // Beside what comes next in stream s, until join.
+  const auto begin_exchange = [&](const Overlap& o, int g, cudaStream_t s) {
+    const Side& side = *play.sides[g];
+    fork(g, s, side.beside[0]);
+    if (o.at_once) fork(g, s, side.beside[1]);
+    play.combine(g, o.combine, o.staged, side.beside[o.at_once]);
+    play.dispatch(g, o.dispatch, o.staged, side.beside[0]);
+  };
+  const auto join = [&](const Overlap& o, int g, cudaStream_t s) {
+    fork(g, play.sides[g]->beside[0], s);
+    if (o.at_once) fork(g, play.sides[g]->beside[1], s);
   };
   const Time alone = time_both(
       play, 4, [&](int g, cudaStream_t s) { experts[g]->run(132, s); }, 250, 11);
   line("experts alone", name, alone, 0, 0);
   const auto time_alone = [&](const Overlap& o) {
     return time_both(
-        play, 4, [&](int g, cudaStream_t s) { exchange(o, g, s); }, 10, 9);
+        play, 4, [&](int g, cudaStream_t s) { begin_exchange(o, g, s), join(o, g, s); }, 10, 9);
   };
-  const Time fastest = time_alone({"", 0, 132, 132, false});
+  const Time fastest = time_alone({"", 0, 132, 132, false, false});
   line("exchange alone, 132 blocks", name, fastest, 0, 0);
   std::printf(
       "# overlap,case,how,exchange alone so,experts alone so,both,min,max,hidden of this exchange,of the fastest\n");
   const Overlap overlaps[] = {
-      {"all for each, the exchange first", 132, 16, 16, false},
-      {"128 beside 4", 128, 4, 4, false},
-      {"126 beside 6", 126, 6, 6, false},
-      {"124 beside 8", 124, 8, 8, false},
-      {"122 beside 10", 122, 10, 10, false},
-      {"120 beside 12", 120, 12, 12, false},
-      {"116 beside 16", 116, 16, 16, false},
-      {"116 beside 10 and 6", 116, 10, 6, false},
-      {"copy engines, 132 and 132", 132, 132, 132, true},
-      {"copy engines, 124 beside 8", 124, 8, 8, true},
-      {"copy engines, 116 beside 16", 116, 16, 16, true},
+      {"132, behind 4 and 6 at once", 132, 4, 6, false, true},
+      {"132, behind 6 and 8 at once", 132, 6, 8, false, true},
+      {"132, behind 8 and 8 at once", 132, 8, 8, false, true},
+      {"132, behind 8 and 12 at once", 132, 8, 12, false, true},
+      {"132, behind 12 and 16 at once", 132, 12, 16, false, true},
+      {"132, behind 16 and 24 at once", 132, 16, 24, false, true},
+      {"126 beside 6, one after the other", 126, 6, 6, false, false},
+      {"124 beside 8, one after the other", 124, 8, 8, false, false},
+      {"120 beside 12, one after the other", 120, 12, 12, false, false},
+      {"copy engines, 124 beside 8", 124, 8, 8, true, false},
+      {"copy engines, 120 beside 12", 120, 12, 12, true, false},
   };
   for (const Overlap& o : overlaps) {
     const Time own = time_alone(o);
@@ -494,13 +504,9 @@ void time_overlap(int ranks, int tokens) {
     const Time both = time_both(
         play, 4,
         [&](int g, cudaStream_t s) {
-          const Side& side = *play.sides[g];
-          HADAL_CUDA(cudaEventRecord(side.fork, s));
-          HADAL_CUDA(cudaStreamWaitEvent(side.beside, side.fork, 0));
-          exchange(o, g, side.beside);
+          begin_exchange(o, g, s);
           experts[g]->run(o.experts, s);
-          HADAL_CUDA(cudaEventRecord(side.join, side.beside));
-          HADAL_CUDA(cudaStreamWaitEvent(s, side.join, 0));
+          join(o, g, s);
         },
         150, 11);
     const double more = both.median_ms - alone.median_ms;

@@ -3,8 +3,9 @@
 // Both are one kernel. A block has a multiprocessor for itself and several teams: of each, one warp lists the rows of a
 // chunk of tokens and streams them into a ring in shared memory, far ahead; the others add rows that follow each other
 // and store sums, 32 channels a thread. (With all warps at one row, what a row takes from barrier to barrier was the
-// limit: 600 cycles.) At the experts' rank a further warp announces each chunk that is stored, since the fence in front
-// of a number takes microseconds over the link; at the owner the listing warp waits for these numbers.
+// limit: 600 cycles.) A further warp announces each chunk that is stored for its owner, since the fence in front of a
+// number takes microseconds over the link; at the owner the listing warp waits for these numbers. All teams of a block but
+// one begin with what is sent; the last one begins with what is received, and the others go on with that.
 #include "ops/cuda/errors.h"
 #include "ops/cuda/launch.h"
 #include "parallel/signals.cuh"
@@ -24,7 +25,7 @@ struct Teams {
   __host__ __device__ int threads() const { return (warps + 2) * 32; }  // of each
 };
 
-enum SlotFlags : uint32_t { kNoRow = 1, kFirstOfToken = 2, kLastOfToken = 4, kLastOfChunk = 8, kEnd = 16 };
+enum SlotFlags : uint32_t { kNoRow = 1, kFirstOfToken = 2, kLastOfToken = 4, kChunkToSend = 8, kEnd = 16 };
 struct SlotInfo {
   uint16_t* to;
   uint32_t flags;
@@ -42,7 +43,7 @@ struct alignas(16) TeamShared {
 
 // Where the rows of a piece of work come from and go to. A piece is a chunk of tokens of one owner.
 struct SendWork {
-  static constexpr bool kAnnounces = true;
+  static constexpr bool kSends = true;
   const uint16_t* out;
   const int32_t* pair_row;
 
@@ -66,11 +67,10 @@ struct SendWork {
   __device__ void await(const ExchangeView&, int, uint32_t, int) const {}
 };
 struct ReceiveWork {
-  static constexpr bool kAnnounces = false;
+  static constexpr bool kSends = false;
   const uint16_t* shared_out;
   uint16_t* y;
 
-  __device__ int pieces(const ExchangeView&, int chunks) const { return chunks; }
   __device__ int chunk(const ExchangeView&, int piece) const { return piece; }
   __device__ int rows_of_token(const ExchangeView& v) const { return v.shape.ranks + 1; }
   __device__ const uint16_t* row(const ExchangeView& v, int, int token, int r) const {
@@ -96,73 +96,82 @@ struct ReceiveWork {
   }
 };
 
-// Pieces of a team: first, first + step, ...
-struct Share {
-  int first, step, pieces;
+// What a launch does: with copy engines in between, only half of it.
+struct CombineWork {
+  SendWork send;
+  ReceiveWork receive;
+  bool sends, receives;
 };
 
-// One warp: rows of all pieces of this team, in order.
-template <class Work>
-__device__ __forceinline__ void stream_rows(TeamShared& s, uint8_t* ring, int slots, const ExchangeView& view,
-                                            const Work& work, const Share& share, uint32_t step) {
+// Where a team's listing warp is in its rings.
+struct ListPosition {
+  SlotPosition slot;
+  RingPosition<kUnannounced> chunk;
+};
+
+// One warp: rows of all pieces that `next` gives, in order.
+template <class Work, class Next>
+__device__ __forceinline__ void stream_pieces(TeamShared& s, uint8_t* ring, int slots, ListPosition& at,
+                                              const ExchangeView& view, const Work& work, int pieces, uint32_t step,
+                                              Next next_piece) {
   constexpr int kEach = (kMaxChunkRows + 31) / 32;
   const int lane = threadIdx.x % 32, tokens = chunk_tokens(view.shape), each = work.rows_of_token(view);
   const int row_bytes = 2 * view.shape.d;
-  const uint16_t* next[kEach];
+  const uint16_t* rows[kEach];
   const auto look_up = [&](int piece) {
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
       const int entry = lane + 32 * j, token = work.chunk(view, piece) * tokens + entry / each;
-      const bool any = piece < share.pieces && entry < tokens * each && token < view.shape.stride;
-      next[j] = any ? work.row(view, piece, token, entry % each) : nullptr;
+      const bool any = piece < pieces && entry < tokens * each && token < view.shape.stride;
+      rows[j] = any ? work.row(view, piece, token, entry % each) : nullptr;
     }
   };
-  SlotPosition at;
   const auto push = [&](const uint16_t* from, SlotInfo info) {
-    mbarrier_wait(&s.slots.empty[at.slot], at.parity ^ 1);
-    s.info[at.slot] = info;
-    uint64_t* full = &s.slots.full[at.slot];
+    const int slot = at.slot.slot;
+    mbarrier_wait(&s.slots.empty[slot], at.slot.parity ^ 1);
+    s.info[slot] = info;
     if (from == nullptr) {
-      mbarrier_arrive(full);
+      mbarrier_arrive(&s.slots.full[slot]);
     } else {
-      mbarrier_arrive_expect(full, row_bytes);
-      bulk_copy(ring + at.slot * row_bytes, from, row_bytes, full);
+      mbarrier_arrive_expect(&s.slots.full[slot], row_bytes);
+      bulk_copy(ring + slot * row_bytes, from, row_bytes, &s.slots.full[slot]);
     }
-    at.advance(1, slots);
+    at.slot.advance(1, slots);
   };
-  RingPosition<kUnannounced> chunk_ring;
-  look_up(share.first);
-  for (int piece = share.first; piece < share.pieces; piece += share.step) {
+  int piece = next_piece();
+  look_up(piece);
+  while (piece < pieces) {
     int count = 0;
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
-      const uint32_t there = __ballot_sync(0xffffffffu, next[j] != nullptr);
-      if (next[j] != nullptr)
-        s.list[count + __popc(there & ((1u << lane) - 1))] = {next[j], static_cast<uint32_t>((lane + 32 * j) / each)};
+      const uint32_t there = __ballot_sync(0xffffffffu, rows[j] != nullptr);
+      if (rows[j] != nullptr)
+        s.list[count + __popc(there & ((1u << lane) - 1))] = {rows[j], static_cast<uint32_t>((lane + 32 * j) / each)};
       count += __popc(there);
     }
     __syncwarp();
-    look_up(piece + share.step);
+    const int after = next_piece();
+    look_up(after);
     work.await(view, piece, step, lane);
     if (lane == 0) {
-      if constexpr (Work::kAnnounces) {
-        mbarrier_wait(&s.announced[chunk_ring.stage], chunk_ring.parity ^ 1);
-        chunk_ring.advance();
+      if constexpr (Work::kSends) {
+        mbarrier_wait(&s.announced[at.chunk.stage], at.chunk.parity ^ 1);
+        at.chunk.advance();
       }
       const int first = work.chunk(view, piece) * tokens;
       for (int i = 0; i < count; ++i) {
         const Listed row = s.list[i];
-        const bool first_row = i == 0 || s.list[i - 1].token != row.token;
-        const bool last = i + 1 == count || s.list[i + 1].token != row.token;
-        uint16_t* to = last ? work.to(view, piece, first + static_cast<int>(row.token)) : nullptr;
-        push(row.from, {to, (first_row ? kFirstOfToken : 0u) | (last ? kLastOfToken : 0u) |
-                                (i + 1 == count ? kLastOfChunk : 0u)});
+        const bool begins = i == 0 || s.list[i - 1].token != row.token;
+        const bool ends = i + 1 == count || s.list[i + 1].token != row.token;
+        push(row.from, {ends ? work.to(view, piece, first + static_cast<int>(row.token)) : nullptr,
+                        (begins ? kFirstOfToken : 0u) | (ends ? kLastOfToken : 0u) |
+                            (Work::kSends && i + 1 == count ? kChunkToSend : 0u)});
       }
-      if (count == 0) push(nullptr, {nullptr, kNoRow | kLastOfChunk});
+      if (Work::kSends && count == 0) push(nullptr, {nullptr, kNoRow | kChunkToSend});
     }
     __syncwarp();
+    piece = after;
   }
-  if (lane == 0) push(nullptr, {nullptr, kNoRow | kEnd});
 }
 
 __device__ __forceinline__ void add8(float (&sum)[8], const uint4& v, bool first) {
@@ -175,7 +184,6 @@ __device__ __forceinline__ void add8(float (&sum)[8], const uint4& v, bool first
   }
 }
 
-template <class Work>
 __device__ __forceinline__ void add_rows(TeamShared& s, const uint8_t* ring, int slots, int d, int thread,
                                          int threads) {
   const int lane = thread % 32, units = d / 8;
@@ -209,7 +217,7 @@ __device__ __forceinline__ void add_rows(TeamShared& s, const uint8_t* ring, int
           *reinterpret_cast<uint4*>(info.to + (thread + p * threads) * 8) =
               make_uint4(pack_bf16x2(sum[p][0], sum[p][1]), pack_bf16x2(sum[p][2], sum[p][3]),
                          pack_bf16x2(sum[p][4], sum[p][5]), pack_bf16x2(sum[p][6], sum[p][7]));
-    if (Work::kAnnounces && (info.flags & kLastOfChunk)) {
+    if (info.flags & kChunkToSend) {
       __syncwarp();
       if (lane == 0) mbarrier_arrive(&s.stored[chunk_ring.stage]);
       chunk_ring.advance();
@@ -220,31 +228,28 @@ __device__ __forceinline__ void add_rows(TeamShared& s, const uint8_t* ring, int
 
 // One thread: the numbers of stored chunks, to their owners.
 __device__ __forceinline__ void announce_chunks(TeamShared& s, const ExchangeView& view, const SendWork& work,
-                                                const Share& share, uint32_t step) {
-  RingPosition<kUnannounced> chunk_ring;
-  for (int piece = share.first; piece < share.pieces; piece += share.step) {
-    mbarrier_wait(&s.stored[chunk_ring.stage], chunk_ring.parity);
+                                                int first, int each, int pieces, uint32_t step) {
+  RingPosition<kUnannounced> at;
+  for (int piece = first; piece < pieces; piece += each, at.advance()) {
+    mbarrier_wait(&s.stored[at.stage], at.parity);
     if (view.staging == nullptr) {
       fence_system();
       store_release_system(
           view.rank[work.owner(view, piece)].combined + view.me * view.chunk_capacity + work.chunk(view, piece), step);
     }
-    mbarrier_arrive(&s.announced[chunk_ring.stage]);
-    chunk_ring.advance();
+    mbarrier_arrive(&s.announced[at.stage]);
   }
 }
 
-template <class Work>
 __global__ void __launch_bounds__(kMaxThreads, 1)
-    combine_kernel(const __grid_constant__ ExchangeView view, const Work work, const Teams teams) {
+    combine_kernel(const __grid_constant__ ExchangeView view, const CombineWork work, const Teams teams) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
   const int team = threadIdx.x / teams.threads(), thread = threadIdx.x % teams.threads(), warp = thread / 32;
-  const int d = view.shape.d;
+  const int d = view.shape.d, slots = teams.slots;
   auto& s = reinterpret_cast<TeamShared*>(shared_bytes)[team];
-  uint8_t* ring = shared_bytes + teams.count * sizeof(TeamShared) + team * teams.slots * 2 * d;
-  ExchangeSignals& own = *view.rank[view.me].signals;
+  uint8_t* ring = shared_bytes + teams.count * sizeof(TeamShared) + team * slots * 2 * d;
   if (thread == 0) {
-    s.slots.init(teams.slots, teams.warps);
+    s.slots.init(slots, teams.warps);
     for (int i = 0; i < kUnannounced; ++i) {
       mbarrier_init(&s.stored[i], teams.warps);
       mbarrier_init(&s.announced[i], 1);
@@ -252,62 +257,71 @@ __global__ void __launch_bounds__(kMaxThreads, 1)
     mbarrier_init_fence();
   }
   __syncthreads();
-  if constexpr (Work::kAnnounces) {
-    wait_for_previous();
-    let_next_start();  // not before: combine_receive relies on what lies in front of this kernel
-  }
-  uint32_t& count = Work::kAnnounces ? own.sent[kCombine] : own.received[kCombine];
-  const uint32_t step = load_acquire_system(&count) + 1;
+  wait_for_previous();
+  let_next_start();
+  ExchangeSignals& own = *view.rank[view.me].signals;
+  const uint32_t sent = own.sent[kCombine] + 1, received = own.received[kCombine] + 1;
   const int tokens = chunk_tokens(view.shape), chunks = (view.shape.stride + tokens - 1) / tokens;
   const auto blocks = static_cast<int>(gridDim.x);
-  const Share share{static_cast<int>(blockIdx.x) + team * blocks, teams.count * blocks, work.pieces(view, chunks)};
+  const int senders = !work.sends ? 0 : work.receives && teams.count > 1 ? teams.count - 1 : teams.count;
+  const int first = static_cast<int>(blockIdx.x) + team * blocks, each = senders * blocks;
+  const int to_send = team < senders ? work.send.pieces(view, chunks) : 0;
   if (warp < teams.warps) {
-    add_rows<Work>(s, ring, teams.slots, d, thread, teams.warps * 32);
+    add_rows(s, ring, slots, d, thread, teams.warps * 32);
   } else if (warp == teams.warps) {
-    stream_rows(s, ring, teams.slots, view, work, share, step);
-  } else if constexpr (Work::kAnnounces) {
-    if (thread % 32 == 0) announce_chunks(s, view, work, share, step);
-  }
-  if constexpr (!Work::kAnnounces) {
-    wait_for_previous();  // what comes behind relies on combine_send too
-    let_next_start();
+    ListPosition at;
+    int next = first;
+    stream_pieces(s, ring, slots, at, view, work.send, to_send, sent, [&] {
+      const int piece = next;
+      next += each;
+      return piece;
+    });
+    stream_pieces(s, ring, slots, at, view, work.receive, work.receives ? chunks : 0, received, [&] {
+      return __shfl_sync(0xffffffffu, thread % 32 == 0 ? static_cast<int>(atomicAdd(&own.chunks_taken, 1)) : 0, 0);
+    });
+    if (thread % 32 == 0) {
+      mbarrier_wait(&s.slots.empty[at.slot.slot], at.slot.parity ^ 1);
+      s.info[at.slot.slot] = {nullptr, kNoRow | kEnd};
+      mbarrier_arrive(&s.slots.full[at.slot.slot]);
+    }
+  } else if (thread % 32 == 0) {
+    announce_chunks(s, view, work.send, first, each, to_send, sent);
   }
   __syncthreads();
-  if (threadIdx.x != 0 || !last_block(own.blocks_done[Work::kAnnounces ? 2 : 3])) return;
-  if (view.staging == nullptr || !Work::kAnnounces) count = step;  // else announce() counts
+  if (threadIdx.x != 0 || !last_block(own.blocks_done[kCombine])) return;
+  own.chunks_taken = 0;
+  if (work.sends && view.staging == nullptr) own.sent[kCombine] = sent;  // else announce() counts
+  if (work.receives) own.received[kCombine] = received;
 }
 
-template <class Work>
-void launch_combine(const ExchangeView& view, const Work& work, int blocks, cudaStream_t stream) {
+void launch_combine(const ExchangeView& view, const CombineWork& work, int blocks, cudaStream_t stream) {
   const int row_bytes = 2 * view.shape.d, unit_warps = 32 * kParts;
   Teams teams{};
   teams.warps = (view.shape.d / 8 + unit_warps - 1) / unit_warps;
   teams.count = kMaxThreads / teams.threads() < kMaxTeams ? kMaxThreads / teams.threads() : kMaxTeams;
   teams.slots = slots_for(teams.count * sizeof(TeamShared), teams.count * row_bytes);
-  static_assert(kMaxExchangeChannels / 8 <= unit_warps * (kMaxThreads / 32 - 2));
   LaunchShape shape{dim3(blocks), dim3(teams.count * teams.threads()),
                     teams.count * (sizeof(TeamShared) + size_t(row_bytes) * teams.slots), stream};
   shape.early = true;
   if (blocks % 2 == 0) shape.cluster = 2;
-  launch("combine_kernel", combine_kernel<Work>, shape, view, work, teams);
+  launch("combine_kernel", combine_kernel, shape, view, work, teams);
 }
 
 }  // namespace
 
-void combine_send(const ExchangeView& view, const uint16_t* out, const int32_t* pair_row, int blocks,
-                  cudaStream_t stream) {
-  launch_combine(view, SendWork{out, pair_row}, blocks, stream);
+void combine(const ExchangeView& view, const CombineRows& rows, int blocks, cudaStream_t stream) {
+  launch_combine(view, {{rows.out, rows.pair_row}, {rows.shared_out, rows.y}, true, true}, blocks, stream);
 }
-
-void combine_receive(const ExchangeView& view, const uint16_t* shared_out, uint16_t* y, int blocks,
-                     cudaStream_t stream) {
-  launch_combine(view, ReceiveWork{shared_out, y}, blocks, stream);
+void combine_send(const ExchangeView& view, const CombineRows& rows, int blocks, cudaStream_t stream) {
+  launch_combine(view, {{rows.out, rows.pair_row}, {}, true, false}, blocks, stream);
+}
+void combine_receive(const ExchangeView& view, const CombineRows& rows, int blocks, cudaStream_t stream) {
+  launch_combine(view, {{}, {rows.shared_out, rows.y}, false, true}, blocks, stream);
 }
 
 void load_combine_kernels() {
   cudaFuncAttributes attributes;
-  HADAL_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(combine_kernel<SendWork>)));
-  HADAL_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(combine_kernel<ReceiveWork>)));
+  HADAL_CUDA(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(combine_kernel)));
 }
 
 }  // namespace hadal::cuda

@@ -16,7 +16,7 @@ struct ExchangeOptions {
 };
 
 // A step of rank r, on a stream of its device:
-//     dispatch_send, dispatch_receive, [group the received rows, run the experts], combine_send, combine_receive
+//     dispatch_send, dispatch_receive, [plan_rows, place_rows, the experts], combine
 // Dispatch and combine alternate: only then is nobody's memory written while it is still read. Two batches that overlap
 // have an exchange each. Where ranks share a GPU, all must have begun to send before one fills it up with waiting: the
 // blocks of all of them together are fewer than its multiprocessors.

@@ -13,18 +13,20 @@ namespace {
 
 constexpr int kMaxGroups = 8, kMostThreads = 992;  // beside the first warp
 
+constexpr int kParts = 2;  // times 16 channels of a thread
+
 struct DispatchShared {
   SlotBarriers slots;
+  uint32_t to[kMaxSlots];               // ranks that need the row, as bits
   uint32_t largest[kMaxGroups][2][32];  // [group][row of the group % 2][warp]
 };
 
-// A thread's channels of a row in shared memory (RowPart).
-__device__ __forceinline__ RowPart part_of_row(const uint8_t* row, int thread, int d) {
-  RowPart part = {};
-  const uint8_t* from = row + (thread / 8 * 128 + thread % 8 * 4) * 2;
-  if (thread < d / 16)
+// Sixteen channels of a row in shared memory (RowPart).
+__device__ __forceinline__ RowPart part_of_row(const uint8_t* row, int unit) {
+  RowPart part;
+  const uint8_t* from = row + (unit / 8 * 128 + unit % 8 * 4) * 2;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) part.v[j] = *reinterpret_cast<const uint2*>(from + 64 * j);
+  for (int j = 0; j < 4; ++j) part.v[j] = *reinterpret_cast<const uint2*>(from + 64 * j);
   return part;
 }
 
@@ -63,10 +65,18 @@ __global__ void __launch_bounds__(1024, 1)
   wait_for_previous();
   let_next_start();
   if (threadIdx.x >= consumers) {
-    if (threadIdx.x == consumers) {
-      SlotPosition at;
-      for (int token = blockIdx.x; token < view.tokens; token += step, at.advance(1, slots)) {
+    const int lane = threadIdx.x % 32, experts_per_rank = shape.experts / shape.ranks;
+    const auto id_of = [&](int token) {
+      return lane < shape.topk && token < view.tokens ? rows.ids[token * shape.topk + lane] : -1;
+    };
+    SlotPosition at;
+    int32_t id = id_of(blockIdx.x);
+    for (int token = blockIdx.x; token < view.tokens; token += step, at.advance(1, slots)) {
+      const uint32_t to = view.staging == nullptr ? ranks_of(id, experts_per_rank) : 1u << view.me;
+      id = id_of(token + step);
+      if (lane == 0) {
         mbarrier_wait(&s.slots.empty[at.slot], at.parity ^ 1);
+        s.to[at.slot] = to;
         mbarrier_arrive_expect(&s.slots.full[at.slot], row_bytes);
         bulk_copy(ring + at.slot * row_bytes, rows.x + static_cast<size_t>(token) * d, row_bytes,
                   &s.slots.full[at.slot]);
@@ -75,20 +85,24 @@ __global__ void __launch_bounds__(1024, 1)
   } else {
     send_routing(view, rows, blockIdx.x * consumers + threadIdx.x, step * consumers);
     const int group = threadIdx.x / row_threads, t = threadIdx.x % row_threads, lane = t % 32;
-    const int warps = row_threads / 32, experts_per_rank = shape.experts / shape.ranks;
-    const auto id_of = [&](int token) {
-      return lane < shape.topk && token < view.tokens ? rows.ids[token * shape.topk + lane] : -1;
-    };
+    const int warps = row_threads / 32, units = d / 16;
     SlotPosition at;
     at.advance(group, slots);
-    int token = blockIdx.x + group * step, buffer = 0;
-    int32_t id = id_of(token);
-    for (; token < view.tokens; token += groups * step, at.advance(groups, slots), buffer ^= 1) {
-      const int32_t next_id = id_of(token + groups * step);
+    int buffer = 0;
+    for (int token = blockIdx.x + group * step; token < view.tokens;
+         token += groups * step, at.advance(groups, slots), buffer ^= 1) {
       mbarrier_wait(&s.slots.full[at.slot], at.parity);
-      const RowPart part = part_of_row(ring + at.slot * row_bytes, t, d);
-      const uint32_t of_warp = warp_largest(larger(larger(0, {part.v[0].x, part.v[0].y, part.v[1].x, part.v[1].y}),
-                                                   {part.v[2].x, part.v[2].y, part.v[3].x, part.v[3].y}));
+      RowPart part[kParts] = {};
+      uint32_t largest_of_thread = 0;
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) {
+        if (t + p * row_threads < units) part[p] = part_of_row(ring + at.slot * row_bytes, t + p * row_threads);
+        const uint2* v = part[p].v;
+        largest_of_thread = larger(largest_of_thread, {v[0].x, v[0].y, v[1].x, v[1].y});
+        largest_of_thread = larger(largest_of_thread, {v[2].x, v[2].y, v[3].x, v[3].y});
+      }
+      uint32_t to = s.to[at.slot];
+      const uint32_t of_warp = warp_largest(largest_of_thread);
       __syncwarp();
       if (lane == 0) {
         mbarrier_arrive(&s.slots.empty[at.slot]);
@@ -98,23 +112,27 @@ __global__ void __launch_bounds__(1024, 1)
       const float scale =
           row_scale_of(__reduce_max_sync(0xffffffffu, lane < warps ? s.largest[group][buffer][lane] : 0));
       const float inverse = reciprocal_of_power(scale);
-      const uint4 codes = {round4(part.v[0], inverse), round4(part.v[1], inverse), round4(part.v[2], inverse),
-                           round4(part.v[3], inverse)};
+      uint4 codes[kParts];
+#pragma unroll
+      for (int p = 0; p < kParts; ++p)
+        codes[p] = {round4(part[p].v[0], inverse), round4(part[p].v[1], inverse), round4(part[p].v[2], inverse),
+                    round4(part[p].v[3], inverse)};
       const size_t place = static_cast<size_t>(view.me) * shape.stride + token;
-      const uint32_t to = view.staging == nullptr ? ranks_of(id, experts_per_rank) : 1u << view.me;
-      for (int i = 1; i <= shape.ranks; ++i) {
-        const int r = view.me + i < shape.ranks ? view.me + i : view.me + i - shape.ranks;
-        if (view.staging != nullptr && t == 0) view.rank[r].scales[place] = scale;
-        if (!(to >> r & 1)) continue;
-        if (t < d / 16) *reinterpret_cast<uint4*>(view.rank[r].codes + place * d + t * 16) = codes;
+      if (view.staging != nullptr && t < shape.ranks) view.rank[t].scales[place] = scale;
+      while (to != 0) {
+        const int r = __ffs(static_cast<int>(to)) - 1;
+        to &= to - 1;
+        auto* row = reinterpret_cast<uint4*>(view.rank[r].codes + place * d);
+#pragma unroll
+        for (int p = 0; p < kParts; ++p)
+          if (t + p * row_threads < units) row[t + p * row_threads] = codes[p];
         if (t == 0) view.rank[r].scales[place] = scale;
       }
-      id = next_id;
     }
   }
   __syncthreads();
   ExchangeSignals& own = *view.rank[view.me].signals;
-  if (threadIdx.x != 0 || !last_block(own.blocks_done[0]) || view.staging != nullptr) return;
+  if (threadIdx.x != 0 || !last_block(own.blocks_done[kDispatch]) || view.staging != nullptr) return;
   const uint32_t number = ++own.sent[kDispatch];
   for (int r = 0; r < shape.ranks; ++r) store_release_system(&view.rank[r].signals->dispatched[view.me], number);
 }
@@ -152,9 +170,9 @@ __global__ void announce_kernel(const __grid_constant__ ExchangeView view, Excha
 }  // namespace
 
 void dispatch_send(const ExchangeView& view, const DispatchRows& rows, int blocks, cudaStream_t stream) {
-  const int d = view.shape.d, row_threads = (d / 16 + 31) / 32 * 32;
+  const int d = view.shape.d, unit_threads = 32 * kParts, row_threads = (d / 16 + unit_threads - 1) / unit_threads * 32;
   const int groups = row_threads * kMaxGroups <= kMostThreads ? kMaxGroups : kMostThreads / row_threads;
-  static_assert(kMaxExchangeChannels / 16 <= kMostThreads);
+  static_assert(kMaxExchangeChannels / 16 / kParts <= kMostThreads);
   const int slots = slots_for(sizeof(DispatchShared), 2 * d);
   LaunchShape shape{dim3(blocks), dim3(groups * row_threads + 32), sizeof(DispatchShared) + size_t(2) * d * slots,
                     stream};

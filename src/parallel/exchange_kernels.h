@@ -12,14 +12,15 @@
 
 namespace hadal::cuda {
 
-// Dispatch and combine of a step each begin with a kernel that sends and end with one that receives. Steps are counted
+// Dispatch and combine of a step each send and then receive. Steps are counted
 // by the ranks on their own, in device memory, so that a replayed graph goes on counting: a rank writes the number of
 // its step behind what it has sent, and a receiver waits for the number of its own.
 enum ExchangePart { kDispatch = 0, kCombine = 1 };
 struct ExchangeSignals {
   uint32_t dispatched[kMaxRanks];  // [source] written by the others: their last step
   uint32_t sent[2], received[2];   // [part] steps of this rank
-  uint32_t blocks_done[4];         // of the running kernels: send and receive of each part
+  uint32_t blocks_done[2];         // [part] of the running kernel
+  uint32_t chunks_taken;           // by teams that receive, in the running kernel
   uint32_t failed;                 // nothing is waited for any more
 };
 // Where a rank gave up waiting. In host memory; all zero while nothing is wrong.
@@ -76,14 +77,16 @@ void dispatch_receive(const ExchangeView& view, cudaStream_t stream);
 using RowScale = std::remove_pointer_t<decltype(RowsToRound::scales)>;
 void place_rows(const ExchangeView& view, const RowPlan& plan, uint8_t* codes, RowScale* scales, cudaStream_t stream);
 
-// out: bf16 [.., d], the rows of the local experts; pair_row[places * topk]: the row of each choice, -1 where it is not
-// local.
-void combine_send(const ExchangeView& view, const uint16_t* out, const int32_t* pair_row, int blocks,
-                  cudaStream_t stream);
-// shared_out: bf16 [tokens, d] or null. Begins while the kernel in front of it, which must be combine_send, still runs,
-// where there are multiprocessors for both.
-void combine_receive(const ExchangeView& view, const uint16_t* shared_out, uint16_t* y, int blocks,
-                     cudaStream_t stream);
+struct CombineRows {
+  const uint16_t* out;         // bf16 [.., d], the rows of the local experts
+  const int32_t* pair_row;     // [places * topk] the row of each choice, -1 where it is not local
+  const uint16_t* shared_out;  // bf16 [tokens, d] or null
+  uint16_t* y;                 // bf16 [tokens, d]
+};
+// All of combine; and its parts, for copy engines between them, or ranks that share a stream.
+void combine(const ExchangeView& view, const CombineRows& rows, int blocks, cudaStream_t stream);
+void combine_send(const ExchangeView& view, const CombineRows& rows, int blocks, cudaStream_t stream);
+void combine_receive(const ExchangeView& view, const CombineRows& rows, int blocks, cudaStream_t stream);
 
 // Announces what copy engines have brought.
 void announce(const ExchangeView& view, ExchangePart part, cudaStream_t stream);

@@ -219,6 +219,8 @@ struct RankOnGpu {
   OnGpu<uint16_t> out;
   OnGpu<int32_t> pair_row;
   OnGpu<uint16_t> shared, y;
+  bool has_shared;
+  CombineRows combine_rows() const { return {out.get(), pair_row.get(), has_shared ? shared.get() : nullptr, y.get()}; }
 };
 
 // The rows of local experts, packed in another order than that of the places; everything else is NaN.
@@ -245,7 +247,8 @@ RankOnGpu upload(const Step& step, int r, std::mt19937& random) {
           OnGpu<uint16_t>(out),
           OnGpu<int32_t>(pair_row),
           OnGpu<uint16_t>(bits(step.shared[r])),
-          OnGpu<uint16_t>(std::vector<uint16_t>(tokens.tokens * d, 0x7fff))};
+          OnGpu<uint16_t>(std::vector<uint16_t>(tokens.tokens * d, 0x7fff)),
+          !step.shared[r].empty()};
 }
 
 void expect_received(const ExchangeShape& shape, const RankMemory& memory, const ReceivedTokens& want, int rank) {
@@ -310,7 +313,7 @@ void expect_grouped(const ExchangeView& view, const ReceivedTokens& want) {
   EXPECT_EQ(wrong, 0U) << "grouped rows of rank " << view.me;
 }
 
-enum class Way { push, copy };
+enum class Way { push, apart, copy };
 
 // Steps of several sizes through one exchange, so that its counters and memory are used again.
 void expect_exchange(ExchangeShape most, const std::vector<int>& devices, Way way, int blocks) {
@@ -348,11 +351,11 @@ void expect_exchange(ExchangeShape most, const std::vector<int>& devices, Way wa
     });
     each([&](int, RankOnGpu& rank, const ExchangeView& v) { dispatch_receive(v, rank.stream); });
     each([&](int, RankOnGpu& rank, const ExchangeView& v) {
-      combine_send(v, rank.out.get(), rank.pair_row.get(), blocks, rank.stream);
+      (way == Way::push ? combine : combine_send)(v, rank.combine_rows(), blocks, rank.stream);
       if (way == Way::copy) exchange.copy(v, kCombine, rank.stream);
     });
-    each([&](int r, RankOnGpu& rank, const ExchangeView& v) {
-      combine_receive(v, step.shared[r].empty() ? nullptr : rank.shared.get(), rank.y.get(), blocks, rank.stream);
+    each([&](int, RankOnGpu& rank, const ExchangeView& v) {
+      if (way != Way::push) combine_receive(v, rank.combine_rows(), blocks, rank.stream);
     });
     each([&](int, RankOnGpu& rank, const ExchangeView&) {
       HADAL_CUDA(cudaStreamSynchronize(rank.stream));
@@ -399,8 +402,9 @@ TEST_P(ExchangeOnGpu, OnAll) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, ExchangeOnGpu, testing::Values(Way::push, Way::copy),
-                         [](const auto& way) { return way.param == Way::push ? "push" : "copy"; });
+INSTANTIATE_TEST_SUITE_P(Ways, ExchangeOnGpu, testing::Values(Way::push, Way::apart, Way::copy), [](const auto& way) {
+  return way.param == Way::push ? "push" : way.param == Way::apart ? "apart" : "copy";
+});
 
 // A rank that never sends: the others say so in the time that they were given, and later steps do not wait again.
 TEST(ExchangeFailure, ARankThatDoesNotSendIsNamed) {
@@ -414,8 +418,7 @@ TEST(ExchangeFailure, ARankThatDoesNotSendIsNamed) {
   for (int repeat = 0; repeat < 50; ++repeat) {
     dispatch_send(view, {rank.x.get(), rank.ids.get(), rank.weights.get()}, 2, rank.stream);
     dispatch_receive(view, rank.stream);
-    combine_send(view, rank.out.get(), rank.pair_row.get(), 2, rank.stream);
-    combine_receive(view, nullptr, rank.y.get(), 2, rank.stream);
+    combine(view, rank.combine_rows(), 2, rank.stream);
   }
   const auto begin = std::chrono::steady_clock::now();
   HADAL_CUDA(cudaStreamSynchronize(rank.stream));
