@@ -47,7 +47,8 @@ __device__ __forceinline__ uint4 load_constant(const void* from) {
   return v;
 }
 
-// Four neighbouring channels of a row in FP4, a block of channels in neighbouring lanes. All lanes call it.
+// Four neighbouring channels of a row in FP4, a block of channels in neighbouring lanes. All lanes call it. Values are bf16: so
+// few bits of value and scale that to compare with a limit times the scale says what the rounded quotient would.
 template <RowFormat F>
 __device__ __forceinline__ void pack_four(const float (&v)[4], int channel, int dim, uint8_t* out) {
   constexpr int kBlock = F == RowFormat::fp4_ue8m0_32 ? 32 : 16;
@@ -55,10 +56,15 @@ __device__ __forceinline__ void pack_four(const float (&v)[4], int channel, int 
 #pragma unroll
   for (int lanes = 1; lanes < kBlock / 4; lanes *= 2) a = fmaxf(a, __shfl_xor_sync(kFullWarp, a, lanes));
   const uint8_t scale = kBlock == 32 ? q2_scale(a) : q3_scale(a);
+  const float unit = kBlock == 32 ? from_ue8m0(scale) : from_e4m3(scale);
   unsigned codes = 0;
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    codes |= static_cast<unsigned>(kBlock == 32 ? q2_code(v[i], scale) : q3_code(v[i], scale)) << 4 * i;
+  for (int i = 0; i < 4; ++i) {
+    const float x = fabsf(v[i]);  // as to_e2m1
+    const unsigned code = (x > .25f * unit) + (x >= .75f * unit) + (x > 1.25f * unit) + (x >= 1.75f * unit) +
+                          (x > 2.5f * unit) + (x >= 3.5f * unit) + (x > 5.0f * unit);
+    codes |= (code | (__float_as_uint(v[i]) >> 31 << 3)) << 4 * i;
+  }
   if (channel >= dim) return;
   out[channel / 2] = static_cast<uint8_t>(codes);  // rows may have an odd number of bytes
   out[channel / 2 + 1] = static_cast<uint8_t>(codes >> 8);
@@ -70,7 +76,7 @@ __device__ __forceinline__ void norm_four(float (&v)[4], const uint2& w, float s
   float weight[4];
   unpack_four(w, weight);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) v[i] = round_bf16(weight[i] * (v[i] * scale));
+  for (int i = 0; i < 4; ++i) v[i] = round_to_bf16(weight[i] * (v[i] * scale));
 }
 
 // Four neighbours of a lane that holds channel .. channel + 3 of a row, rotated where they are among its last rope.dim.
@@ -89,8 +95,8 @@ __device__ __forceinline__ void rotate_four(float (&v)[4], int channel, int dim,
 // Four neighbours of the latent in front of its norm.
 __device__ __forceinline__ float4 pooled(const float4& a0, const float4& b0, const float4& a1, const float4& b1) {
   const auto one = [](float a0, float b0, float a1, float b1) {
-    const float top = fmaxf(b0, b1), e0 = expf(b0 - top), e1 = expf(b1 - top);
-    return (e0 * a0 + e1 * a1) / (e0 + e1);
+    const float e = expf(-fabsf(b0 - b1));  // the larger has exp(0)
+    return (b0 >= b1 ? a0 + e * a1 : e * a0 + a1) / (1 + e);
   };
   return make_float4(one(a0.x, b0.x, a1.x, b1.x), one(a0.y, b0.y, a1.y, b1.y), one(a0.z, b0.z, a1.z, b1.z),
                      one(a0.w, b0.w, a1.w, b1.w));
@@ -175,7 +181,7 @@ __global__ void __launch_bounds__(32 * kWarps, 1) append_kernel(const __grid_con
 #pragma unroll
     for (int q = 0; q < kQuads; ++q) {
       if (128 * q + own >= dim) continue;
-      v[q] = make_float4(round_bf16(v[q].x), round_bf16(v[q].y), round_bf16(v[q].z), round_bf16(v[q].w));
+      v[q] = make_float4(round_to_bf16(v[q].x), round_to_bf16(v[q].y), round_to_bf16(v[q].z), round_to_bf16(v[q].w));
       sum += v[q].x * v[q].x + v[q].y * v[q].y + v[q].z * v[q].z + v[q].w * v[q].w;
     }
     const float scale = inverse_rms(warp_sum(sum), dim, p.eps);

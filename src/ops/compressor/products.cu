@@ -20,53 +20,57 @@ struct Maps {
 
 // ---- few rows: Outputs x N rows over one chain, the CTAs of a cluster for the chains ------------------------------------
 // Weights are operand A, whose 64 rows may be more than Outputs: the others are whatever lies behind, and are not stored.
+// Two CTAs on a multiprocessor: 32 clusters of four would not find their places otherwise.
 template <int N, int Outputs>
 struct Few {
   static constexpr int kThreads = 128 + 32;
   static constexpr int kReceived = (kChains - 1) * 64 * N * static_cast<int>(sizeof(float)),
                        kPad = (64 - Outputs) * 128;
+  static constexpr bool kOverlaid = N > 32;  // sums are received where the stages were
   static constexpr int kStageBytes = (Outputs + N) * 128;
-  // Two on a multiprocessor where tiles are small: 32 clusters of four would not find their places otherwise.
-  static constexpr int kFit = ((N <= 32 ? 110 : 216) * 1024 - kReceived - kPad) / kStageBytes;
+  static constexpr int kFit = (110 * 1024 - (kOverlaid ? 0 : kReceived) - kPad) / kStageBytes;
   static constexpr int kStages = kFit < 20 ? kFit : 20;
   struct Shared {
     uint8_t stages[kStages][kStageBytes];  // weights, then rows, in 128-byte swizzle
     uint8_t pad[kPad + 16];
-    float received[kChains - 1][64 * N];
+    uint8_t apart[kOverlaid ? 16 : kReceived];
     uint64_t full[kStages], empty[kStages];
   };
+  static_assert(!kOverlaid || kReceived <= kStages * kStageBytes);
 };
 
 template <int N, int Outputs>
-__global__ void __launch_bounds__(Few<N, Outputs>::kThreads, N <= 32 ? 2 : 1)
-    few_kernel(const __grid_constant__ Maps p) {
+__global__ void __launch_bounds__(Few<N, Outputs>::kThreads, 2) few_kernel(const __grid_constant__ Maps p) {
   using S = Few<N, Outputs>;
   extern __shared__ __align__(1024) uint8_t bytes[];
   auto& s = *reinterpret_cast<typename S::Shared*>(bytes);
   const int chain = static_cast<int>(cluster_cta_rank()), tile = blockIdx.x / kChains, tiles = p.outputs / Outputs;
   const int output0 = tile % tiles * Outputs, row0 = tile / tiles * N;
   const int first = p.k / kChains * chain, steps = p.k / kChains / kStep;
-  if (threadIdx.x == 0) {
+  auto* const received = reinterpret_cast<float*>(S::kOverlaid ? s.stages[0] : s.apart);  // [chain - 1][N / 2][128]
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const int ahead = min(S::kStages, steps);  // while the kernel in front ends
+  const CUtensorMap* w = &p.w[output0 / p.n];
+  const auto bring_weights = [&](int step, int stage) {
+    mbarrier_arrive_expect(&s.full[stage], S::kStageBytes);
+    box_copy(s.stages[stage], w, first + kStep * step, output0 % p.n, &s.full[stage]);
+  };
+  if (thread == 128) {
     for (int i = 0; i < S::kStages; ++i) {
       mbarrier_init(&s.full[i], 1);
       mbarrier_init(&s.empty[i], 4);
     }
     mbarrier_init_fence();
+    prefetch_map(&p.x);
+    for (int i = 0; i < ahead; ++i) bring_weights(i, i);
   }
+  __syncwarp();
   cluster_sync();
   let_next_start();
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   RingPosition<S::kStages> ring;
   float sum[N / 2];
   if (warp == 4) {
     if (lane == 0) {
-      const CUtensorMap* w = &p.w[output0 / p.n];
-      const auto bring_weights = [&](int step, int stage) {
-        mbarrier_arrive_expect(&s.full[stage], S::kStageBytes);
-        box_copy(s.stages[stage], w, first + kStep * step, output0 % p.n, &s.full[stage]);
-      };
-      const int ahead = min(S::kStages, steps);  // while the kernel in front ends
-      for (int i = 0; i < ahead; ++i) bring_weights(i, i);
       wait_for_previous();
       for (int step = 0; step < steps; ++step) {
         if (step >= ahead) {
@@ -93,12 +97,13 @@ __global__ void __launch_bounds__(Few<N, Outputs>::kThreads, N <= 32 ? 2 : 1)
       previous = ring.stage;
       ring.advance();
     }
-    wgmma_wait<0>();
-    if (chain > 0) {
-      const uint32_t to = cluster_address(smem_address(s.received[chain - 1]), 0) + sizeof(float) * thread;
+    Wgmma<N>::await(sum);
+  }
+  if constexpr (S::kOverlaid) cluster_sync();  // all products are done
+  if (chain > 0 && warp < 4) {
+    const uint32_t to = cluster_address(smem_address(received + (chain - 1) * 64 * N + thread), 0);
 #pragma unroll
-      for (int i = 0; i < N / 2; ++i) store_cluster(to + sizeof(float) * 128 * i, sum[i]);
-    }
+    for (int i = 0; i < N / 2; ++i) store_cluster(to + sizeof(float) * 128 * i, sum[i]);
   }
   cluster_sync();
   if (chain > 0 || warp == 4) return;
@@ -109,7 +114,7 @@ __global__ void __launch_bounds__(Few<N, Outputs>::kThreads, N <= 32 ? 2 : 1)
     const int row = row0 + i / 4 * 8 + lane % 4 * 2 + i % 2, up = i / 2 % 2 * 8;
     float total = 0.0f + sum[i];
 #pragma unroll
-    for (int c = 0; c < kChains - 1; ++c) total += s.received[c][128 * i + thread];
+    for (int c = 0; c < kChains - 1; ++c) total += received[c * 64 * N + 128 * i + thread];
     if (row < p.rows && output + up < Outputs) to[int64_t{row} * p.outputs + up] = total;
   }
 }
@@ -291,6 +296,7 @@ void products(CudaContext& cuda, const Products& p) {
                     16) == 0);
   if (p.rows <= 8) return launch_few<8, 32>(cuda, p, maps);
   if (p.rows <= 32) return launch_few<32, 32>(cuda, p, maps);
+  if (p.rows <= 128) return launch_few<64, 64>(cuda, p, maps);
   if (p.rows <= 1024) return launch_few<128, 64>(cuda, p, maps);
   launch_many(cuda, p, maps);
 }
