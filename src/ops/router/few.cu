@@ -1,81 +1,113 @@
-// Few rows: one launch. A CTA reads 16 rows of the gate over one chain of k, all bytes in flight at once, and sends its sums
-// to the CTA that selects for the row (exchange.cuh).
-#include <algorithm>
-
+// Few rows: one launch. A CTA multiplies some experts and some rows over one chain of k, all bytes in flight at once, and sends
+// its sums to the CTA that selects for the row (exchange.cuh).
+#include "ops/cuda/boxes.cuh"
+#include "ops/cuda/errors.h"
 #include "ops/cuda/exchange.cuh"
 #include "ops/cuda/launch.h"
-#include "ops/cuda/mma.cuh"
+#include "ops/cuda/tensor_map.h"
+#include "ops/cuda/wgmma.cuh"
 #include "ops/router/logits.h"
 
 namespace hadal::cuda {
 namespace {
 
-constexpr int kWarps = 8, kTokens = 8 * kWarps, kExperts = 16;
-constexpr int kPad = 16;  // bytes behind a row in shared memory, so that eight rows meet all banks
+constexpr int kWorkers = 256, kThreads = kWorkers + 32;  // a warpgroup multiplies, then all select; one warp supplies
 
-__device__ __forceinline__ void load_matrix4(uint32_t (&r)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
-}
+struct FewLogits {
+  CUtensorMap gate, x;
+  int k;
+  RouterSelect select;
+};
 
-__global__ void __launch_bounds__(32 * kWarps, 1)
-    few_kernel(const __grid_constant__ RouterLogits p, uint64_t* words /* [rows, chains, experts] */) {
-  extern __shared__ __align__(16) uint8_t shared[];
-  __shared__ float score[kRouterMostExperts], key[kRouterMostExperts];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int chain_k = p.k / kRouterChains, row_bytes = 2 * chain_k + kPad;
-  const int expert = blockIdx.x * kExperts, chain = blockIdx.y, experts = p.select.experts, rows = p.select.rows;
-  uint8_t* const gate = shared;
-  uint8_t* const x = shared + kExperts * row_bytes;
-
-  // Sixteen threads a row.
-  const auto load = [&](uint8_t* to, const uint16_t* from, int count) {
-    const int unit = threadIdx.x % 16;
-    for (int row = threadIdx.x / 16; row < count; row += 2 * kWarps) {
-      const uint16_t* source = from + (int64_t{row} * p.k + chain * chain_k + 8 * unit);
-      const uint32_t target = smem_address(to + row * row_bytes + 16 * unit);
-#pragma unroll 10
-      for (int k = 8 * unit; k < chain_k; k += 128) copy16_async(target + 2 * (k - 8 * unit), source + (k - 8 * unit));
-    }
-    copy_async_commit();
+// Teams of threads have a row each when they select. The gate is operand A, whose 64 rows may be more than Experts: the others are whatever lies behind, and their sums are not
+// used. Rows are operand B.
+template <int N, int Experts, int Teams>
+struct Few {
+  static constexpr int kStageBytes = (Experts + N) * 128, kPad = (64 - Experts) * 128;
+  static constexpr int kFit = (216 * 1024 - kPad) / kStageBytes, kStages = kFit < 20 ? kFit : 20;
+  struct Shared {
+    uint8_t stages[kStages][kStageBytes];  // 64 values of k: experts, then rows, in 128-byte swizzle
+    uint8_t pad[kPad + 16];
+    uint64_t full[kStages], empty[kStages];
+    float score[Teams][kRouterMostExperts], key[Teams][kRouterMostExperts];
   };
-  load(gate, p.gate + int64_t{expert} * p.k, kExperts);
-  wait_for_previous();
-  let_next_start();
+};
 
-  // Lane l gives the address of row l % 8 of matrix l / 8: gate rows 0-7 and 8-15 at k 0-7, then both at k 8-15; rows of x
-  // at k 0-7, 8-15, 16-23, 24-31.
-  const uint32_t a_at = smem_address(gate + (lane % 16) * row_bytes + lane / 16 * 16);
-  const uint32_t b_at = smem_address(x + (8 * warp + lane % 8) * row_bytes + lane / 8 * 16);
-  for (int first = 0; first < rows; first += kTokens) {
-    if (first > 0) __syncthreads();
-    load(x, p.x + int64_t{first} * p.k, min(kTokens, rows - first));
-    copy_async_wait<0>();
-    __syncthreads();
-    if (first + 8 * warp >= rows) continue;
-    float d[4] = {};
-#pragma unroll 8
-    for (int k = 0; k < chain_k; k += 32) {
-      uint32_t a[4], c[4], b[4];
-      load_matrix4(a, a_at + 2 * k);
-      load_matrix4(c, a_at + 2 * k + 32);
-      load_matrix4(b, b_at + 2 * k);
-      mma_bf16(d, a[0], a[1], a[2], a[3], b[0], b[1]);
-      mma_bf16(d, c[0], c[1], c[2], c[3], b[2], b[3]);
+template <int N, int Experts, int Teams>
+__global__ void __launch_bounds__(kThreads, 1)
+    few_kernel(const __grid_constant__ FewLogits p, uint64_t* words /* [rows, chains, experts] */) {
+  using S = Few<N, Experts, Teams>;
+  extern __shared__ __align__(1024) uint8_t bytes[];
+  auto& s = *reinterpret_cast<typename S::Shared*>(bytes);
+  const int experts = p.select.experts, rows = p.select.rows, tiles = experts / Experts;
+  const int expert0 = blockIdx.x % tiles * Experts, row0 = blockIdx.x / tiles * N, chain = blockIdx.y;
+  const int first = p.k / kRouterChains * chain, steps = p.k / kRouterChains / 64;
+  constexpr int kTeam = kWorkers / Teams;
+  const int team = threadIdx.x / kTeam, thread = threadIdx.x % kTeam, lane = threadIdx.x % 32;
+  RingPosition<S::kStages> ring;
+  if (threadIdx.x >= kWorkers) {
+    const int ahead = min(S::kStages, steps);  // while the kernel in front ends
+    const auto bring_gate = [&](int step, int stage) {
+      mbarrier_arrive_expect(&s.full[stage], S::kStageBytes);
+      box_copy(s.stages[stage], &p.gate, first + 64 * step, expert0, &s.full[stage]);
+    };
+    if (lane == 0) {
+      for (int i = 0; i < S::kStages; ++i) {
+        mbarrier_init(&s.full[i], 1);
+        mbarrier_init(&s.empty[i], 4);
+      }
+      mbarrier_init_fence();
+      prefetch_map(&p.x);
+      for (int i = 0; i < ahead; ++i) bring_gate(i, i);
     }
+    __syncthreads();
+    if (lane == 0) {
+      wait_for_previous();
+      let_next_start();
+      for (int step = 0; step < steps; ++step) {
+        if (step >= ahead) {
+          mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
+          bring_gate(step, ring.stage);
+        }
+        box_copy(s.stages[ring.stage] + Experts * 128, &p.x, first + 64 * step, row0, &s.full[ring.stage]);
+        ring.advance();
+      }
+    }
+    return;
+  }
+  __syncthreads();
+  wait_for_previous();  // the words are empty from here on
+  if (threadIdx.x < 128) {
+    float sum[N / 2];
+    int previous = -1;
+    for (int step = 0; step < steps; ++step) {
+      mbarrier_wait(&s.full[ring.stage], ring.parity);
+      const uint64_t a = k_major_descriptor(smem_address(s.stages[ring.stage]));
+      const uint64_t b = k_major_descriptor(smem_address(s.stages[ring.stage]) + Experts * 128);
+      wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = first + 8 * warp + 2 * t + i % 2, e = expert + g + 8 * (i / 2);
-      if (row < rows) send(words + (int64_t{row} * kRouterChains + chain) * experts + e, d[i], 1);
+      for (int j = 0; j < 4; ++j) Wgmma<N>::ss(sum, a + 2 * j, b + 2 * j, j > 0 || step > 0);
+      wgmma_commit();
+      wgmma_wait<1>();  // the step before is done: its stage is free
+      if (previous >= 0 && lane == 0) mbarrier_arrive(&s.empty[previous]);
+      previous = ring.stage;
+      ring.advance();
+    }
+    Wgmma<N>::await(sum);
+    const int expert = thread / 32 * 16 + lane / 4;
+    uint64_t* to = words + chain * experts + expert0 + expert;
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      const int row = row0 + i / 4 * 8 + lane % 4 * 2 + i % 2, up = i / 2 % 2 * 8;
+      if (row < rows && expert + up < Experts) send(to + int64_t{row} * kRouterChains * experts + up, sum[i], 1);
     }
   }
 
-  // The rows are dealt to the CTAs. All threads make the scores, the first warp selects.
-  for (int row = blockIdx.y * gridDim.x + blockIdx.x; row < rows; row += gridDim.x * gridDim.y) {
+  // The rows are dealt to the teams. All threads make the scores, the first warp selects.
+  const int ctas = gridDim.x * gridDim.y;
+  for (int row = team * ctas + blockIdx.y * gridDim.x + blockIdx.x; row < rows; row += Teams * ctas) {
     const float* bias = router_bias(p.select, row);
-    for (int e = threadIdx.x; e < experts; e += 32 * kWarps) {
+    for (int e = thread; e < experts; e += kTeam) {
       uint64_t* from = words + int64_t{row} * kRouterChains * experts + e;
       uint64_t word[kRouterChains];
       bool late;
@@ -92,42 +124,53 @@ __global__ void __launch_bounds__(32 * kWarps, 1)
         logit += value_of(word[c]);
         from[c * experts] = 0;  // this is the only reader: the next launch finds the word empty
       }
-      score[e] = router_score(p.select, logit);
-      key[e] = score[e] + bias[e];
-      if (p.select.scores != nullptr) p.select.scores[int64_t{row} * experts + e] = score[e];
+      const float score = router_score(p.select, logit);
+      s.score[team][e] = score;
+      s.key[team][e] = score + bias[e];
+      if (p.select.scores != nullptr) p.select.scores[int64_t{row} * experts + e] = score;
     }
-    __syncthreads();
-    if (warp == 0) {
+    named_barrier(1 + team, kTeam);
+    if (thread < 32) {
       uint32_t keys[kRouterMostExperts / 32];
 #pragma unroll
       for (int i = 0; i < kRouterMostExperts / 32; ++i)
-        keys[i] = lane + 32 * i < experts ? ordered(key[lane + 32 * i]) : 0;
-      select_experts(p.select, row, keys, [&](int id) { return score[id]; });
+        keys[i] = lane + 32 * i < experts ? ordered(s.key[team][lane + 32 * i]) : 0;
+      select_experts(p.select, row, keys, [&](int id) { return s.score[team][id]; });
     }
-    __syncthreads();
+    if (row + Teams * ctas < rows) named_barrier(1 + team, kTeam);
   }
+}
+
+template <int N, int Experts, int Teams>
+void launch_few(CudaContext& cuda, const RouterLogits& p) {
+  using S = Few<N, Experts, Teams>;
+  static_assert(sizeof(typename S::Shared) <= 227 * 1024);
+  auto* words = static_cast<uint64_t*>(
+      cuda.lasting("router", sizeof(uint64_t) * kRouterFewRows * kRouterChains * kRouterMostExperts));
+  launch("router", few_kernel<N, Experts, Teams>,
+         {.grid = dim3(p.select.experts / Experts * ((p.select.rows + N - 1) / N), kRouterChains),
+          .block = dim3(kThreads),
+          .shared = sizeof(typename S::Shared),
+          .stream = cuda.stream(),
+          .cooperative = true,
+          .early = true},
+         FewLogits{bf16_boxes(p.gate, p.select.experts, p.k, p.k, Experts), bf16_boxes(p.x, p.select.rows, p.k, p.k, N),
+                   p.k, p.select},
+         words);
 }
 
 }  // namespace
 
+// 96 CTAs for 384 experts, whatever the tile.
 bool few_takes(const CudaContext& cuda, const RouterSelect& p) {
-  return p.rows <= kRouterFewRows && p.experts / kExperts * kRouterChains <= cuda.multiprocessors();
+  return p.rows <= kRouterFewRows && p.experts / 16 * kRouterChains <= cuda.multiprocessors();
 }
 
 void route_few(CudaContext& cuda, const RouterLogits& p) {
-  const int row_bytes = 2 * p.k / kRouterChains + kPad;
-  const int tokens = std::min(kTokens, (p.select.rows + 7) / 8 * 8);
-  const size_t shared = static_cast<size_t>(kExperts + tokens) * row_bytes;
-  auto* words = static_cast<uint64_t*>(
-      cuda.lasting("router", sizeof(uint64_t) * kRouterFewRows * kRouterChains * kRouterMostExperts));
-  launch("router", few_kernel,
-         {.grid = dim3(p.select.experts / kExperts, kRouterChains),
-          .block = dim3(32 * kWarps),
-          .shared = shared,
-          .stream = cuda.stream(),
-          .cooperative = true,
-          .early = true},
-         p, words);
+  if (p.select.rows <= 8) return launch_few<8, 16, 1>(cuda, p);
+  if (p.select.rows <= 32) return launch_few<32, 16, 1>(cuda, p);
+  if (p.select.rows <= 64) return launch_few<32, 32, 1>(cuda, p);
+  launch_few<32, 64, 2>(cuda, p);
 }
 
 }  // namespace hadal::cuda
