@@ -8,6 +8,7 @@
 
 #include "bench.cuh"
 #include "ops/cuda/context.h"
+#include "ops/cuda/linear_input.h"
 #include "ops/operators.h"
 
 namespace hadal::bench {
@@ -49,13 +50,16 @@ Time time_calls(CudaContext& context, int inner, const std::function<void(int)>&
 }
 
 // ---- hyper_connection --------------------------------------------------------------------------------------------
+enum class Wanted { x, both, rounded };
 struct HyperConnection {
-  HyperConnection(int row_count, int weight_sets, uint64_t seed)
+  HyperConnection(int row_count, int weight_sets, uint64_t seed, Wanted outputs)
       : rows(row_count),
+        wanted(outputs),
         sets(weight_sets),
         h(size_t{1} * rows * kCopies * kD, seed, 1),
         y(size_t{1} * rows * kD, seed + 1, 1),
         x(size_t{1} * rows * kD),
+        rounded(cuda::q4_bytes(rows, kD)),
         norm(kD, seed + 2, 1),
         coefficients{{F32(size_t{1} * rows * 4, seed + 3, 0.5f, 0.1f), F32(size_t{1} * rows * 4, seed + 4, 0.8f, 0.2f),
                       F32(size_t{1} * rows * 16, seed + 5, 0.25f, 0.05f)},
@@ -76,18 +80,23 @@ struct HyperConnection {
     a.y = tensor(y, rows, kD, DType::bf16);
     a.mix = &mix;
     a.norm = norm.get();
-    a.x = tensor(x, rows, kD, DType::bf16);
+    if (wanted != Wanted::rounded) a.x = tensor(x, rows, kD, DType::bf16);
+    if (wanted != Wanted::x) a.x_rounded = q4();
     cuda::hyper_connection(context, a);
   }
+  Tensor q4() { return tensor(rounded, rows, kD, DType::u8); }
   Streams streams(int which) {
     F32* c = coefficients[which];
     return {tensor(h, rows, kCopies * kD, DType::bf16), tensor(c[0], rows, 4, DType::f32),
             tensor(c[1], rows, 4, DType::f32), tensor(c[2], rows, 16, DType::f32)};
   }
 
-  int rows, sets;
+  int rows;
+  Wanted wanted;
+  int sets;
   Bf16 h, y;
   DeviceArray<uint16_t> x;
+  DeviceArray<uint8_t> rounded;
   Bf16 norm;
   F32 coefficients[2][3];
   F32 fn, base, scale;
@@ -102,9 +111,10 @@ size_t different(const std::vector<T>& a, const std::vector<T>& b, size_t count)
 
 void check_hyper_connection(CudaContext& context) {
   constexpr int kRows = 700, kSteps = 3;
-  const auto after = [&](int rows) {
-    auto c = std::make_unique<HyperConnection>(rows, 2, 77);
+  const auto after = [&](int rows, Wanted wanted = Wanted::both) {
+    auto c = std::make_unique<HyperConnection>(rows, 2, 77, wanted);
     c->x.poison();
+    c->rounded.poison();
     HADAL_CUDA(cudaDeviceSynchronize());  // the context's stream does not wait for what filled the inputs
     for (int i = 0; i < kSteps; ++i) c->run(context, i);
     context.wait();
@@ -117,15 +127,27 @@ void check_hyper_connection(CudaContext& context) {
     size_t n = different(all->h.host(), few->h.host(), size_t{1} * rows * kCopies * kD) +
                different(all->x.host(), few->x.host(), size_t{1} * rows * kD);
     for (int i = 0; i < 3; ++i) n += different(last(*all, i), last(*few, i), size_t{1} * rows * (i < 2 ? 4 : 16));
+    // Q4 of x by a pass over it, and without x beside it.
+    const auto alone = after(rows, Wanted::rounded), plain = after(rows, Wanted::x);
+    DeviceArray<uint8_t> apart(cuda::q4_bytes(rows, kD));
+    apart.poison();
+    cuda::quantise_rows(context, plain->x.get(), kD, nullptr, cuda::fp8_rows(tensor(apart, rows, kD, DType::u8)));
+    context.wait();
+    n += different(plain->x.host(), few->x.host(), size_t{1} * rows * kD) +
+         different(plain->h.host(), few->h.host(), size_t{1} * rows * kCopies * kD) +
+         different(apart.host(), few->rounded.host(), apart.bytes()) +
+         different(apart.host(), alone->rounded.host(), apart.bytes());
     std::printf("check hyper_connection, %d of %d rows: %zu values differ\n", rows, kRows, n);
   }
 }
 
-void time_hyper_connection(CudaContext& context, int rows) {
+void time_hyper_connection(CudaContext& context, int rows, Wanted wanted) {
   const int sets = rows > 1024 ? 2 : 40;
-  HyperConnection c(rows, sets, 5);
-  const double bytes = 2.0 * rows * (2.0 * kCopies * kD + 2.0 * kD) + 4.0 * kMixes * kCopies * kD;
-  report("hyper_connection", ("rows=" + std::to_string(rows)).c_str(),
+  HyperConnection c(rows, sets, 5, wanted);
+  const double x_bytes = (wanted != Wanted::rounded ? 2 : 0) + (wanted != Wanted::x ? 1 + 4.0 / 128 : 0);
+  const double bytes = rows * kD * (2 * (2.0 * kCopies + 1) + x_bytes) + 4.0 * kMixes * kCopies * kD;
+  constexpr const char* kNames[] = {"", ", x and its Q4", ", Q4 of x alone"};
+  report("hyper_connection", ("rows=" + std::to_string(rows) + kNames[static_cast<int>(wanted)]).c_str(),
          time_calls(context, rows > 1024 ? 4 : 40, [&](int i) { c.run(context, i); }), 0, bytes, bytes / 4.3e9);
 }
 
@@ -339,7 +361,8 @@ int run(const std::string& only, int one) {
   CudaContext context(Numerics::bf16);
   if (wanted("hyper_connection")) {
     if (one == 0) check_hyper_connection(context);
-    for (const int r : rows) time_hyper_connection(context, r);
+    for (const int r : rows)
+      for (const Wanted w : {Wanted::x, Wanted::both, Wanted::rounded}) time_hyper_connection(context, r, w);
   }
   if (wanted("router")) {
     if (one == 0) check_router(context);

@@ -158,7 +158,7 @@ Step Model::run(StepPlan& plan, std::span<const uint32_t* const> engram_rows_of,
   if (c.draft_stages() > 0)
     main_hidden = context_.activations(plan.draft().rows, static_cast<int64_t>(taps) * c.hidden_size);
 
-  Residual residual(context_, op_, residual_shape(c), plan);
+  Residual residual(context_, op_, residual_shape(c), plan, &weights_.layers.front().attention.wkv);
   residual.embed(weights_.embed);
   for (int l = 0; l < c.layers(); ++l) {
     const BlockWeights& w = weights_.layers[static_cast<size_t>(l)];
@@ -171,13 +171,16 @@ Step Model::run(StepPlan& plan, std::span<const uint32_t* const> engram_rows_of,
     if (tap_index < taps) tap(plan, residual, tap_index * c.hidden_size, main_hidden);
     if (engram_index >= 0) engram(l, plan, residual, engram_rows[static_cast<size_t>(engram_index)], observe);
 
-    const Tensor x = residual.enter(w.attn_mix, w.attn_norm, in);
-    see(observe, "attn_in", l, x);
+    // Compressor, indexer and the queries of some of the rows read x as it is.
+    const bool x_too =
+        observe || c.is_kv_source(l) || (out.rows > 0 && (c.is_index_source(l) || plan.map(in, out) != nullptr));
+    const Residual::Input x = residual.enter_linears(w.attn_mix, w.attn_norm, in, !x_too);
+    see(observe, "attn_in", l, x.x);
     see(observe, "attn_pre", l, residual.streams().pre);
     see(observe, "attn_post", l, residual.streams().post);
     see(observe, "attn_comb", l, residual.streams().comb);
     const Tensor attention_out = out.rows > 0 ? residual.output(out) : Tensor{};
-    attention(w, l, plan, x, step, published, attention_out, observe);
+    attention(w, l, plan, x.x, x.rounded, step, published, attention_out, observe);
     if (out.rows == 0) break;
 
     const Tensor x_ffn = residual.enter(w.ffn_mix, w.ffn_norm, out);
@@ -277,8 +280,8 @@ void Model::tap(StepPlan& plan, const Residual& residual, int column, const Tens
                      main_hidden, column});
 }
 
-void Model::attention(const BlockWeights& w, int layer, StepPlan& plan, const Tensor& x, Step& step,
-                      Published& published, const Tensor& y, const Observer& observe) {
+void Model::attention(const BlockWeights& w, int layer, StepPlan& plan, const Tensor& x, const Tensor& x_rounded,
+                      Step& step, Published& published, const Tensor& y, const Observer& observe) {
   const V41Config& c = config_;
   const RowSet& in = plan.in(layer);
   const RowSet& out = plan.out(layer);
@@ -296,6 +299,7 @@ void Model::attention(const BlockWeights& w, int layer, StepPlan& plan, const Te
   const StepScratch scratch(context_);
   AttentionInputArgs p;
   p.x = x;
+  p.x_rounded = x_rounded;
   p.in = &in;
   p.heads = c.num_attention_heads;
   p.head_dim = c.head_dim;

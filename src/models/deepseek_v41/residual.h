@@ -19,10 +19,14 @@ struct HyperConnectionShape {
 // pass over the residual copies. Rows may be dropped on the way, where a layer puts out fewer rows than it takes in.
 class Residual {
  public:
-  Residual(Context& context, const Operators& op, const HyperConnectionShape& shape, StepPlan& plan)
+  // reader: a weight like those that read the input of attention, where enter() shall be asked for that in their form.
+  Residual(Context& context, const Operators& op, const HyperConnectionShape& shape, StepPlan& plan,
+           const Weight* reader = nullptr)
       : context_(context), op_(op), shape_(shape), plan_(plan), rows_(&plan.all()) {
     current_ = allocate();
-    x_ = context.activations(rows_->rows, shape.d);
+    if (reader != nullptr) x_ = linear_input(op, context, rows_->rows, *reader, 1);
+    if (x_.type == DType::u8) std::swap(x_, x_rounded_);
+    if (!x_) x_ = context.activations(rows_->rows, shape.d);
     y_ = context.activations(rows_->rows, shape.d);
   }
 
@@ -42,6 +46,18 @@ class Residual {
     const Tensor x = head(x_, rows.rows);
     run(&mix, norm, rows, x, {});
     return x;
+  }
+  // The same where linears read the input: rounded for them, where the backend has such a form; and as it is, unless that
+  // is enough.
+  struct Input {
+    Tensor x, rounded;
+  };
+  Input enter_linears(const HyperConnectionWeights& mix, const uint16_t* norm, const RowSet& rows, bool linears_alone) {
+    Input in;
+    if (x_rounded_) in.rounded = head(x_rounded_, rows.rows);
+    if (!linears_alone || !in.rounded) in.x = head(x_, rows.rows);
+    run(&mix, norm, rows, in.x, {}, in.rounded);
+    return in;
   }
 
   // Writes the pending output without mixing, for what reads or changes the copies in between.
@@ -70,7 +86,8 @@ class Residual {
             context_.tensor(n, c, DType::f32), context_.tensor(n, static_cast<int64_t>(c) * c, DType::f32)};
   }
 
-  void run(const HyperConnectionWeights* mix, const uint16_t* norm, const RowSet& rows, Tensor x, Tensor collapsed) {
+  void run(const HyperConnectionWeights* mix, const uint16_t* norm, const RowSet& rows, Tensor x, Tensor collapsed,
+           Tensor x_rounded = {}) {
     HyperConnectionArgs a;
     a.rows = rows.rows;
     a.copies = shape_.copies;
@@ -91,6 +108,7 @@ class Residual {
     a.mix = mix;
     a.norm = norm;
     a.x = x;
+    a.x_rounded = x_rounded;
     a.collapsed = collapsed;
     op_.hyper_connection(context_, a);
 
@@ -107,7 +125,7 @@ class Residual {
   StepPlan& plan_;
   const RowSet* rows_;
   Streams current_, other_;  // coefficients alternate; h stays in place unless rows are dropped
-  Tensor x_, y_;
+  Tensor x_, x_rounded_, y_;
   Tensor pending_;
   const RowSet* pending_rows_ = nullptr;
 };

@@ -10,7 +10,8 @@ namespace hadal {
 //   q[o]      = rope per head ( wq_b qr[o], p )
 // The latent is stored packed (RowFormat::fp8_ue8m0_32). Leave `out` null to make latents only.
 struct AttentionInputArgs {
-  Tensor x;  // activations [in.rows, d]
+  Tensor x;          // activations [in.rows, d]; may be empty where x_rounded is given and `out` has the same rows
+  Tensor x_rounded;  // x as Operators::linear_input has it for wkv where that is u8, optional
   const RowSet* in = nullptr;
   const RowSet* out = nullptr;
   const int32_t* source = nullptr;  // [out.rows] row of x, null = the same rows

@@ -20,7 +20,8 @@ class Test final : public OperatorCase {
     const int width = c_.heads * c_.head_dim;
 
     const auto args = std::make_shared<AttentionInputArgs>();
-    args->x = backend.activations(random.normals(int64_t{host.all.rows()} * c_.d, c_.size, 8), host.all.rows(), c_.d);
+    const std::vector<float> x = random.normals(int64_t{host.all.rows()} * c_.d, c_.size, 8);
+    args->x = backend.activations(x, host.all.rows(), c_.d);
     args->in = &step->all;
     args->heads = c_.heads;
     args->head_dim = c_.head_dim;
@@ -39,8 +40,27 @@ class Test final : public OperatorCase {
       args->q = backend.output_activations(host.kept.rows(), width);
     }
 
-    return {[&backend, args, step] { backend.operators().attention_input(backend.context(), *args); },
-            [&backend, args, step, this](Outputs& out) {
+    // And with x rounded before, alone where it can be.
+    const auto again = std::make_shared<AttentionInputArgs>(*args);
+    again->x_rounded = backend.rounded(args->wkv, x, host.all.rows());
+    if (again->x_rounded) {
+      if (args->source == nullptr) again->x = {};
+      again->latent = backend.output(host.all.rows(), bytes(), DType::u8);
+      if (c_.queries) {
+        again->qr = backend.output_activations(host.kept.rows(), c_.q_lora);
+        again->q = backend.output_activations(host.kept.rows(), width);
+      }
+    }
+
+    return {[&backend, args, again, step] {
+              backend.operators().attention_input(backend.context(), *args);
+              if (again->x_rounded) backend.operators().attention_input(backend.context(), *again);
+            },
+            [&backend, args, again, step, this](Outputs& out) {
+              if (again->x_rounded) {
+                out["latent again"] = backend.download(again->latent);
+                if (c_.queries) out["q again"] = backend.download(again->q);
+              }
               out["latent"] = backend.download(args->latent);
               if (c_.queries) {
                 out["qr"] = backend.download(args->qr);
@@ -53,6 +73,9 @@ class Test final : public OperatorCase {
   }
 
   void compare(Numerics numerics, const Outputs& expected, const Outputs& actual, Report& report) const override {
+    if (actual.has("latent again"))
+      compare_exactly(report, "latent again", actual.at("latent"), actual.at("latent again"));
+    if (actual.has("q again")) compare_exactly(report, "q again", actual.at("q"), actual.at("q again"));
     // Norm weights reach 2. The rotation moves a value to its partner, so its rounding counts in units of the row.
     const Tolerance latent =
         (products(numerics, c_.d) + rounded(numerics) + sum(c_.head_dim)) * 2 + rounded(numerics) + stored(numerics);

@@ -4,6 +4,7 @@
 #include "ops/cuda/hopper.cuh"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/linear.h"
+#include "ops/cuda/linear_input.h"
 #include "ops/cuda/norm.h"
 #include "ops/cuda/rotate.cuh"
 #include "ops/cuda/row.cuh"
@@ -99,7 +100,9 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
   const bool queries_follow = args.out != nullptr && args.out->rows > 0;
   // In `fp8` numerics wkv and wq_a share Q4 of x, where they read the same rows.
   Fp8Rows x;
-  if (rows > 0 && wants_fp8(cuda, rows, args.wkv)) {
+  if (rows > 0 && args.x_rounded) {
+    x = fp8_rows(args.x_rounded);
+  } else if (rows > 0 && wants_fp8(cuda, rows, args.wkv)) {
     x = fp8_rows(scratch, rows, args.wkv.k);
     quantise_rows(cuda, args.x.bf16(), args.x.cols, nullptr, x);
   }

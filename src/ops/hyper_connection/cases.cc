@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "ops/reference_math.h"
 #include "ops/testing/backend.h"
 #include "ops/testing/compare.h"
 
@@ -52,8 +53,28 @@ class HyperConnectionTest final : public OperatorCase {
       args->out.comb = backend.output(c_.rows, copies * copies, DType::f32);
     }
 
-    return {[&backend, args, weights] { backend.operators().hyper_connection(backend.context(), *args); },
-            [&backend, args](Outputs& out) {
+    // And x in the form in which a backend may want it for a linear: beside x, and alone.
+    std::vector<HyperConnectionArgs> rounded;
+    if (c_.norm && c_.rows > 0 && d % 128 == 0 && backend.operators().linear_input != nullptr) {
+      const HostWeight reader{WeightFormat::fp8_block32, 128, d, std::vector<uint8_t>(int64_t{128} * d),
+                              std::vector<uint8_t>(4 * (d / 32), 127)};
+      const Weight weight = backend.weight(reader);
+      for (const bool alone : {false, true}) {
+        HyperConnectionArgs again = *args;
+        again.x_rounded = backend.output_linear_input(c_.rows, weight, 1);
+        if (again.x_rounded.type != DType::u8) break;
+        again.x = alone ? Tensor{} : backend.output_activations(c_.rows, d);
+        if (c_.store_h) again.out.h = backend.output_activations(c_.rows, wide);
+        rounded.push_back(again);
+      }
+    }
+
+    return {[&backend, args, weights, rounded] {
+              for (const HyperConnectionArgs& again : rounded)  // before h is updated in place
+                backend.operators().hyper_connection(backend.context(), again);
+              backend.operators().hyper_connection(backend.context(), *args);
+            },
+            [&backend, args, rounded](Outputs& out) {
               const auto keep = [&](const char* name, const Tensor& t) {
                 if (t) out[name] = backend.download(t);
               };
@@ -63,6 +84,10 @@ class HyperConnectionTest final : public OperatorCase {
               keep("pre", args->out.pre);
               keep("post", args->out.post);
               keep("comb", args->out.comb);
+              for (const HyperConnectionArgs& again : rounded) {
+                keep("x again", again.x);
+                out[again.x ? "rounded x" : "rounded x alone"] = backend.download_rounded(again.x_rounded);
+              }
             }};
   }
 
@@ -81,6 +106,13 @@ class HyperConnectionTest final : public OperatorCase {
     if (c_.collapsed) check("collapsed", collapsed + stored(numerics));
     // Norm weights reach 2.
     if (c_.norm) check("x", (collapsed + rounded(numerics) + sum(c_.d)) * 2 + stored(numerics));
+    if (actual.has("rounded x")) {
+      compare_exactly(report, "x again", actual.at("x"), actual.at("x again"));
+      Output x = actual.at("x");
+      for (int64_t r = 0; r < x.rows; ++r) round_fp8_128(x.f32.data() + r * x.cols, static_cast<int>(x.cols));
+      compare_exactly(report, "rounded x", x, actual.at("rounded x"));
+      compare_exactly(report, "rounded x alone", x, actual.at("rounded x alone"));
+    }
     if (!c_.mix) {
       compare_exactly(report, "pre", expected.at("pre"), actual.at("pre"));
       return;

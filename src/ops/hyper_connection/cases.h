@@ -34,6 +34,8 @@ inline constexpr HyperConnectionCase kHyperConnectionCases[] = {
     {.name = "tiny values", .rows = 3, .copies = 4, .d = 64, .size = 1e-5},
     {.name = "many rows", .rows = 131, .copies = 4, .d = 128},
     {.name = "release width", .rows = 7, .copies = 4, .d = 5120},
+    {.name = "release width, many rows", .rows = 75, .copies = 4, .d = 5120, .mapped = true},
+    {.name = "groups of a row by several slices", .rows = 37, .copies = 4, .d = 896},
 };
 
 struct TapCase {

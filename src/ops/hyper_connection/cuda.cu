@@ -1,7 +1,9 @@
 // Hyper-connections and the tap: which kernel takes which shape.
 #include "ops/cuda/context.h"
 #include "ops/cuda/errors.h"
+#include "ops/cuda/fp8_rows.h"
 #include "ops/cuda/hopper.cuh"
+#include "ops/cuda/linear_input.h"
 #include "ops/hyper_connection/general.h"
 #include "ops/hyper_connection/streams.h"
 
@@ -44,8 +46,16 @@ void hyper_connection(Context& context, const HyperConnectionArgs& args) {
   HADAL_CUDA_CHECK(!args.y || (args.in.post && args.in.comb));
   HADAL_CUDA_CHECK((args.norm == nullptr && !args.collapsed) || args.in.pre);
   HADAL_CUDA_CHECK(args.mix == nullptr || (args.out.pre && args.out.post && args.out.comb));
-  HADAL_CUDA_CHECK(args.norm == nullptr || args.x);
-  (!cuda.portable() && streams_take(cuda, args) ? hyper_connection_streams : hyper_connection_general)(cuda, args);
+  HADAL_CUDA_CHECK(args.norm == nullptr || args.x || args.x_rounded);
+  const bool streams = !cuda.portable() && streams_take(cuda, args);
+  if (!args.x_rounded || (streams && streams_round(args)))
+    return (streams ? hyper_connection_streams : hyper_connection_general)(cuda, args);
+  Scratch scratch(cuda);
+  HyperConnectionArgs apart = args;
+  apart.x_rounded = {};
+  if (!apart.x) apart.x = cuda.activations(args.rows, args.d);
+  hyper_connection(context, apart);
+  quantise_rows(cuda, apart.x.bf16(), args.d, nullptr, fp8_rows(args.x_rounded));
 }
 
 void tap(Context& context, const TapArgs& args) {

@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(256) general_kernel(const General p) {
   if (p.norm != nullptr) {
     const float scale = inverse_rms(xx, p.d, p.norm_eps);
     for (int i = threadIdx.x; i < p.d; i += blockDim.x)
-      p.x[row * p.d + i] = to_bf16(from_bf16(p.norm[i]) * (from_bf16(p.x[row * p.d + i]) * scale));
+      p.x[row * p.d + i] = to_bf16(from_bf16(p.norm[i]) * from_bf16(p.x[row * p.d + i]) * scale);
   }
   if (p.fn == nullptr) {
     if (p.pre_out != nullptr && threadIdx.x < n) p.pre_out[row * n + threadIdx.x] = pre[threadIdx.x];

@@ -42,7 +42,8 @@ struct HyperConnectionArgs {
   Streams out;  // out.h may be empty when only x is wanted
   const HyperConnectionWeights* mix = nullptr;
   const uint16_t* norm = nullptr;  // bf16 [d]
-  Tensor x;                        // activations [rows, d]
+  Tensor x;                        // activations [rows, d]; may be empty where x_rounded is given
+  Tensor x_rounded;                // x as Operators::linear_input has it where that is u8, optional
   Tensor collapsed;                // activations [rows, d], optional: bf16( sum_j pre[s][j] * h'[j] ), before the norm
 };
 

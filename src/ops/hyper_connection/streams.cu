@@ -21,112 +21,16 @@
 #include "ops/cuda/errors.h"
 #include "ops/cuda/exchange.cuh"
 #include "ops/cuda/launch.h"
-#include "ops/cuda/mma.cuh"
+#include "ops/cuda/linear_input.h"
 #include "ops/cuda/row.cuh"
-#include "ops/cuda/tensor_map.h"
-#include "ops/hyper_connection/coefficients.cuh"
+#include "ops/hyper_connection/streams.cuh"
 
 namespace hadal::cuda {
 namespace {
 
-constexpr int kParts = 2, kTiles = kParts * kMixes / 16;  // of the tensor core: 16 rows of the parts of fn
-constexpr int kWarps = 5, kColumns = 32 * kWarps, kRows = 16;
-constexpr int kTeams = 2, kTeamThreads = 32 * (kWarps + 1);
-constexpr int kStages = 2;             // row tiles in flight, of each team
-constexpr int kCarries = kWarps - 1;   // the warp that also moves rows: it sends the sums of three rows, warp 0 of four
-constexpr int kSums = kSent + 1;       // and the sum of squares of x
-constexpr int kLag = 3;                // tiles between the sums of a row and their use
-constexpr int kRing = 8;               // tiles whose sums may be under way; 2 kLag + 1 are needed
-constexpr int kCoefficients = kMixes;  // of a row: pre, post, comb
-constexpr int kUsualSlices = 32;       // of the release
-constexpr int kFinishRows = 32;        // rows whose coefficients are made together, a lane each
+using namespace streams;
 
-struct Pass {
-  CUtensorMap h_boxes, y_boxes, h_out_boxes;  // those of the inputs only without lists of rows
-  int rows, d, sinkhorn_iters;
-  float hc_eps, norm_eps;
-  const uint16_t* h;
-  const float *pre, *post, *comb;
-  const uint16_t* y;
-  const int32_t *source, *y_source;
-  uint16_t* h_out;
-  uint16_t* x;
-  uint16_t* collapsed;  // x before the norm
-  const uint16_t* norm;
-  const float *fn, *base, *scale;
-  float *pre_out, *post_out, *comb_out;
-  uint64_t* squares;   // [groups * kTeams, kRing, slices, kRows]
-  uint64_t* products;  // [groups * kTeams, kRing, slices, kRows, kSent]
-  uint32_t* tags;      // [groups * kTeams] the tag that was used last
-};
-
-struct Team {
-  // Columns of h and y; in the places of h those of h' afterwards.
-  alignas(128) uint16_t in[kStages][kCopies + 1][kRows][kColumns];
-  float sums[2][kWarps][kRows][kSums];
-  float coefficients[2][kRows][kCoefficients];
-  float x_scale[2][kRows];
-  float finish[kFinishRows][kSent];
-  int finish_row[kFinishRows];
-  uint32_t tag;
-  uint64_t full[kStages];
-};
-struct Shared {
-  uint4 fn[kWarps][kCopies][2][kTiles][32];
-  float base[kMixes], scale[4];
-  Team team[kTeams];
-
-  static constexpr size_t bytes(int teams) { return sizeof(Shared) - (kTeams - teams) * sizeof(Team); }
-};
-static_assert(sizeof(Shared) <= 227 * 1024);
-
-// A warp's part of fn for some copies, in the order of the tensor core's operand A. Its 48 rows are the high parts of the
-// 24 mixes, then the low parts; lane (g, t) has rows 16 tile + g and 16 tile + g + 8 at columns 8 t .. 8 t + 7.
-template <int Copies>
-__device__ __forceinline__ void load_fn(const Pass& p, int column, int first_copy, uint4 (*to)[2][kTiles][32]) {
-  const int lane = threadIdx.x % 32, g = lane / 4;
-  float4 raw[Copies][3][2];
-#pragma unroll
-  for (int c = 0; c < Copies; ++c)
-#pragma unroll
-    for (int r = 0; r < 3; ++r) {
-      const auto* from =
-          reinterpret_cast<const float4*>(p.fn + (int64_t{8 * r + g} * kCopies + first_copy + c) * p.d + column);
-      raw[c][r][0] = __ldg(from);
-      raw[c][r][1] = __ldg(from + 1);
-    }
-#pragma unroll
-  for (int c = 0; c < Copies; ++c) {
-    uint32_t high[3][4], low[3][4];
-#pragma unroll
-    for (int r = 0; r < 3; ++r) {
-      const float4 a = raw[c][r][0], b = raw[c][r][1];
-      const float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        high[r][i] = pack_bf16x2(v[2 * i], v[2 * i + 1]);
-        low[r][i] = pack_bf16x2(v[2 * i] - __uint_as_float(high[r][i] << 16),
-                                v[2 * i + 1] - __uint_as_float(high[r][i] & 0xffff0000u));
-      }
-    }
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      const int i = 2 * m;
-      auto& out = to[first_copy + c][m];
-      out[0][lane] = make_uint4(high[0][i], high[1][i], high[0][i + 1], high[1][i + 1]);
-      out[1][lane] = make_uint4(high[2][i], low[0][i], high[2][i + 1], low[0][i + 1]);
-      out[2][lane] = make_uint4(low[1][i], low[2][i], low[1][i + 1], low[2][i + 1]);
-    }
-  }
-}
-
-// The tiles of one team: its group's, every second one where there are two teams.
-struct Tiles {
-  int first, step, count;
-  __device__ __forceinline__ int row(int i) const { return (first + i * step) * kRows; }
-};
-
-template <bool Write, bool Collapse, bool Mix>
+template <bool Write, bool Collapse, bool Mix, bool Round>
 struct Streams {
   static constexpr bool kExchange = Collapse || Mix;
 
@@ -186,6 +90,7 @@ struct Streams {
     const Tiles& tiles;
     int warp, column;
     bool active;
+    uint4 norm{};
 
     __device__ __forceinline__ Compute(const Pass& pass, Shared& all, Team& own, const Tiles& list, int number)
         : p(pass), shared(all), team(own), tiles(list), warp(number) {
@@ -193,9 +98,10 @@ struct Streams {
       column = first + 8 * (threadIdx.x % 4);
       active = first < p.d;
     }
-    // Eight rows of a tile: h' and x of this lane's columns, and its part of their sums of squares.
+    // Eight rows of a tile: h' and x of this lane's columns, its part of their sums of squares, and the largest magnitude of
+    // x times the norm's weights, which are exact products: what comes of it is what the scaled row has.
     __device__ __forceinline__ void rows(int i, int half, uint32_t (&h_new)[kCopies][4], uint4& x_new, float& hh,
-                                         float& xx) {
+                                         float& xx, float& largest) {
       const int lane = threadIdx.x % 32, local = lane / 4 + 8 * half, row = tiles.row(i) + local;
       const bool valid = row < p.rows;
       const float* coefficients = team.coefficients[i % 2][local];
@@ -253,11 +159,14 @@ struct Streams {
         }
       if constexpr (Collapse) {
         uint32_t packed[4];
+        float w[8];
+        if constexpr (Round) unpack8(norm, w);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           packed[e] = pack_bf16x2(x[2 * e], x[2 * e + 1]);
           const float low = __uint_as_float(packed[e] << 16), high = __uint_as_float(packed[e] & 0xffff0000u);
           xx = fmaf(high, high, fmaf(low, low, xx));
+          if constexpr (Round) largest = fmaxf(largest, fmaxf(fabsf(w[2 * e] * low), fabsf(w[2 * e + 1] * high)));
         }
         x_new = make_uint4(packed[0], packed[1], packed[2], packed[3]);
         if (p.collapsed != nullptr && valid)
@@ -281,8 +190,8 @@ struct Streams {
           }
     }
 
-    __device__ __forceinline__ void leave_sums(int i, const float (&dots)[2][kTiles][4], float (&hh)[2],
-                                               float (&xx)[2]) {
+    __device__ __forceinline__ void leave_sums(int i, const float (&dots)[2][kTiles][4], float (&hh)[2], float (&xx)[2],
+                                               float (&largest)[2]) {
       const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -290,6 +199,7 @@ struct Streams {
         for (int offset = 1; offset < 4; offset *= 2) {
           hh[half] += __shfl_xor_sync(kFullWarp, hh[half], offset);
           xx[half] += __shfl_xor_sync(kFullWarp, xx[half], offset);
+          if constexpr (Round) largest[half] = fmaxf(largest[half], __shfl_xor_sync(kFullWarp, largest[half], offset));
         }
         float(*to)[kSums] = team.sums[i % 2][warp] + 8 * half;
         if constexpr (Mix)
@@ -301,11 +211,12 @@ struct Streams {
             to[2 * t + e][g + 16] = d[1][e] + d[2][2 + e];
           }
         if (t == 0) *reinterpret_cast<float2*>(to[g] + kMixes) = make_float2(hh[half], xx[half]);
+        if (Round && t == 0) team.largest[i % 2][warp][g + 8 * half] = largest[half];
       }
     }
 
     // The norm of x, when its scale is there.
-    __device__ __forceinline__ void finish(int i, const uint4 (&x)[2], const uint4& norm) {
+    __device__ __forceinline__ void finish(int i, const uint4 (&x)[2]) {
       if (!Collapse || p.norm == nullptr || !active) return;
       float w[8];
       unpack8(norm, w);
@@ -318,16 +229,27 @@ struct Streams {
         float v[8];
         unpack8(x[half], v);
 #pragma unroll
-        for (int e = 0; e < 8; ++e) v[e] = w[e] * (v[e] * scale);
-        *reinterpret_cast<uint4*>(p.x + (int64_t{row} * p.d + column)) = make_uint4(
-            pack_bf16x2(v[0], v[1]), pack_bf16x2(v[2], v[3]), pack_bf16x2(v[4], v[5]), pack_bf16x2(v[6], v[7]));
+        for (int e = 0; e < 8; ++e) v[e] = w[e] * v[e] * scale;
+        const uint4 packed = make_uint4(pack_bf16x2(v[0], v[1]), pack_bf16x2(v[2], v[3]), pack_bf16x2(v[4], v[5]),
+                                        pack_bf16x2(v[6], v[7]));
+        if (!Round || p.x != nullptr) *reinterpret_cast<uint4*>(p.x + (int64_t{row} * p.d + column)) = packed;
+        if constexpr (Round) {
+          const Ends ends{static_cast<int>(blockIdx.x)};
+          const int end = ends.of(warp);
+          const float inverse = team.q4_inverse[i % 2][end][local];
+          unpack8(packed, v);
+#pragma unroll
+          for (int e = 0; e < 8; ++e) v[e] *= inverse;
+          *reinterpret_cast<uint2*>(fp8_chunk(p.rounded, ends.group(end), row, column % kGroup / 16) + column % 16) =
+              make_uint2(e4m3_pair(v[0], v[1]) | e4m3_pair(v[2], v[3]) << 16,
+                         e4m3_pair(v[4], v[5]) | e4m3_pair(v[6], v[7]) << 16);
+        }
       }
     }
 
     __device__ __forceinline__ void run(const Carrier& carrier, int barrier, uint64_t* squares, uint64_t* products_to) {
       const uint32_t tag = team.tag;
       const int lane = threadIdx.x % 32;
-      uint4 norm{};
       if (Collapse && active && p.norm != nullptr) norm = __ldg(reinterpret_cast<const uint4*>(p.norm + column));
       // Lane v sends sum v of rows warp, warp + kWarps, ...
       const bool sends = lane < kSums && (Mix || lane == kSent);
@@ -338,17 +260,17 @@ struct Streams {
       for (int i = 0; i < (kExchange ? tiles.count + kLag : tiles.count); ++i) {
         uint4 x_new[2] = {};
         if (i < tiles.count) {
-          float dots[2][kTiles][4] = {}, hh[2] = {}, xx[2] = {};
+          float dots[2][kTiles][4] = {}, hh[2] = {}, xx[2] = {}, largest[2] = {};
           mbarrier_wait(&team.full[i % kStages], i / kStages & 1);
           if (active) {
             uint32_t h_new[2][kCopies][4];  // as packed pairs: the tensor core's operand B
             const bool upper = tiles.row(i) + 8 < p.rows;
-            rows(i, 0, h_new[0], x_new[0], hh[0], xx[0]);
-            if (upper) rows(i, 1, h_new[1], x_new[1], hh[1], xx[1]);
+            rows(i, 0, h_new[0], x_new[0], hh[0], xx[0], largest[0]);
+            if (upper) rows(i, 1, h_new[1], x_new[1], hh[1], xx[1], largest[1]);
             if constexpr (Write) fence_async_shared();  // the copy engine takes h' from here
             if constexpr (Mix) upper ? products<2>(h_new, dots) : products<1>(h_new, dots);
           }
-          if constexpr (kExchange) leave_sums(i, dots, hh, xx);
+          if constexpr (kExchange) leave_sums(i, dots, hh, xx, largest);
         }
         named_barrier(barrier, kTeamThreads);
         if (warp == kCarries && i < tiles.count) carrier.store(i);
@@ -367,7 +289,7 @@ struct Streams {
               send(to + r * kWarps * width, sum, now);
             }
           }
-          if (i >= kLag) finish(i - kLag, x[kLag - 1], norm);
+          if (i >= kLag) finish(i - kLag, x[kLag - 1]);
 #pragma unroll
           for (int n = kLag - 1; n > 0; --n) x[n][0] = x[n - 1][0], x[n][1] = x[n - 1][1];
           x[0][0] = x_new[0];
@@ -412,9 +334,18 @@ struct Streams {
 
   static __device__ __forceinline__ void receive_sums(const Pass& p, const Shared& shared, Team& team, int barrier,
                                                       const Tiles& tiles, const Coefficients& coefficients,
-                                                      uint32_t tag, const uint64_t* squares, const uint64_t* products) {
+                                                      uint32_t tag, const uint64_t* squares, const uint64_t* products,
+                                                      uint64_t* largest) {
     const int lane = threadIdx.x % 32, slices = gridDim.x;
-    int waiting = 0;  // rows whose products are complete
+    // Magnitudes: lane (end, local).
+    const Ends ends{static_cast<int>(blockIdx.x)};
+    const int end = lane / kRows, column_group = ends.group(end);
+    const bool in_group = column_group * kGroup < p.d, neighbour = in_group && ends.shared(end);
+    uint64_t* const largest_own = largest + (static_cast<int>(blockIdx.x) * kEnds * kRows + lane);
+    const uint64_t* const largest_other =
+        largest + ((static_cast<int>(blockIdx.x) + (end == 0 ? -1 : 1)) * kEnds + 1 - end) * kRows + lane % kRows;
+    float own[kLag] = {};  // of the tiles before, the latest first
+    int waiting = 0;       // rows whose products are complete
     const auto finish_rows = [&] {
       __syncwarp();
       make_coefficients(p, shared.base, shared.scale, team.finish, team.finish_row, waiting);
@@ -441,6 +372,8 @@ struct Streams {
         // of products, and it comes along.
         const int half = lane / kRows, local = lane % kRows;
         const uint64_t* from = squares + (slot + half) * kRows + local;
+        uint64_t word = 0;
+        if (Round && neighbour) word = peek(largest_other + slot * (kEnds * kRows));
         float sum;
         if (slices == kUsualSlices) {
           const bool along = row < kRows && lane < kSent;
@@ -452,10 +385,35 @@ struct Streams {
           sum = receive_sum(from, 2 * kRows, (slices - half + 1) / 2, expected);
         }
         sum += __shfl_xor_sync(kFullWarp, sum, kRows);
-        if (lane < kRows) team.x_scale[ready % 2][lane] = inverse_rms(sum, p.d, p.norm_eps);
+        const float x_scale = inverse_rms(sum, p.d, p.norm_eps);
+        if (lane < kRows) team.x_scale[ready % 2][lane] = x_scale;
+        if constexpr (Round) {
+          float top = own[kLag - 1];
+          if (neighbour) {
+            while (!carries(word, expected)) word = peek(largest_other + slot * (kEnds * kRows));
+            top = fmaxf(top, value_of(word));
+          }
+          const float scale = from_ue8m0(q1_scale(round_bf16(top * x_scale)));
+          team.q4_inverse[ready % 2][end][local] = reciprocal_of_power(scale);
+          // By the slice that has the group's first columns.
+          if (in_group && (end == 1 || !neighbour) && tiles.row(ready) + local < p.rows)
+            p.rounded.scales[int64_t{column_group} * p.rounded.padded + tiles.row(ready) + local] = scale;
+        }
       }
       copy_async_wait<0>();
       named_barrier(barrier, kTeamThreads);
+      if constexpr (Round) {
+#pragma unroll
+        for (int n = kLag - 1; n > 0; --n) own[n] = own[n - 1];
+        if (i < tiles.count) {
+          own[0] = 0;
+#pragma unroll
+          for (int w = 0; w < kWarps; ++w)
+            if (ends.of(w) == end) own[0] = fmaxf(own[0], team.largest[i % 2][w][lane % kRows]);
+          const uint32_t now = tag + 1 + i;
+          send(largest_own + int64_t{static_cast<int>(now % kRing)} * slices * (kEnds * kRows), own[0], now);
+        }
+      }
       for (; row < kRows && first + row < p.rows; row += slices) {
         if (lane < kSent) {
           if (slices != kUsualSlices)
@@ -508,11 +466,12 @@ struct Streams {
     if (tiles.count == 0) return;
     uint64_t* squares = p.squares + int64_t{channel} * kRing * slices * kRows;
     uint64_t* products = p.products + int64_t{channel} * kRing * slices * kRows * kSent;
+    uint64_t* largest = p.largest + int64_t{channel} * kRing * slices * kEnds * kRows;
     if (warp < kWarps) {
       work.run(carrier, 1 + number, squares, products);
     } else {
       const uint32_t tag = team.tag;
-      receive_sums(p, shared, team, 1 + number, tiles, coefficients, tag, squares, products);
+      receive_sums(p, shared, team, 1 + number, tiles, coefficients, tag, squares, products, largest);
       // Every slice has sent its last sums, and had read its tag before.
       if (kExchange && blockIdx.x == 0 && threadIdx.x % 32 == 0) p.tags[channel] = tag + tiles.count;
       // Without mixing the coefficients stay what they are.
@@ -528,17 +487,17 @@ struct Streams {
   }
 };
 
-template <bool Write, bool Collapse, bool Mix>
+template <bool Write, bool Collapse, bool Mix, bool Round>
 __global__ void __launch_bounds__(kTeams* kTeamThreads, 1) streams_kernel(const __grid_constant__ Pass p) {
-  Streams<Write, Collapse, Mix>::run(p);
+  Streams<Write, Collapse, Mix, Round>::run(p);
 }
 
-template <bool Write, bool Collapse, bool Mix>
+template <bool Write, bool Collapse, bool Mix, bool Round>
 void launch_streams(CudaContext& cuda, const Pass& p) {
   const int slices = (p.d + kColumns - 1) / kColumns, tiles = (p.rows + kRows - 1) / kRows;
   const int groups = std::min(tiles, cuda.multiprocessors() / slices);
   const int teams = tiles > groups ? kTeams : 1;
-  launch("streams", streams_kernel<Write, Collapse, Mix>,
+  launch("streams", streams_kernel<Write, Collapse, Mix, Round>,
          {.grid = dim3(slices, groups),
           .block = dim3(teams * kTeamThreads),
           .shared = Shared::bytes(teams),
@@ -554,6 +513,10 @@ bool streams_take(const CudaContext& cuda, const HyperConnectionArgs& args) {
   return args.copies == kCopies && args.d % 32 == 0 && (args.d + kColumns - 1) / kColumns <= cuda.multiprocessors();
 }
 
+bool streams_round(const HyperConnectionArgs& args) {
+  return args.mix != nullptr && args.norm != nullptr && args.d % kGroup == 0;
+}
+
 void hyper_connection_streams(CudaContext& cuda, const HyperConnectionArgs& args) {
   const bool write = static_cast<bool>(args.y), mix = args.mix != nullptr;
   const bool collapse = args.norm != nullptr || static_cast<bool>(args.collapsed);
@@ -566,7 +529,8 @@ void hyper_connection_streams(CudaContext& cuda, const HyperConnectionArgs& args
   p.source = args.source, p.y_source = args.y_source;
   // Rows that stay as they are and where they are need no second writing.
   if (args.out.h && (write || args.out.h.data != args.in.h.data)) p.h_out = args.out.h.bf16();
-  if (args.norm != nullptr) p.x = args.x.bf16();
+  if (args.x) p.x = args.x.bf16();
+  if (args.x_rounded) p.rounded = fp8_rows(args.x_rounded);
   if (args.collapsed) p.collapsed = args.collapsed.bf16();
   if (p.source == nullptr && p.y_source == nullptr) {
     p.h_boxes = slice_boxes(p.h, args.rows, kCopies, args.d, kRows, kColumns);
@@ -581,18 +545,24 @@ void hyper_connection_streams(CudaContext& cuda, const HyperConnectionArgs& args
     // What CTAs send each other, laid out by the number of slices alone.
     const int slices = (args.d + kColumns - 1) / kColumns, channels = cuda.multiprocessors() / slices * kTeams;
     const size_t words = static_cast<size_t>(channels) * kRing * slices * kRows;
-    auto* memory = static_cast<uint64_t*>(
-        cuda.lasting(std::string("hyper-connections of ") + std::to_string(slices) + " slices",
-                     words * (1 + kSent) * sizeof(uint64_t) + static_cast<size_t>(channels) * sizeof(uint32_t)));
+    auto* memory = static_cast<uint64_t*>(cuda.lasting(
+        std::string("hyper-connections of ") + std::to_string(slices) + " slices",
+        words * (1 + kSent + kEnds) * sizeof(uint64_t) + static_cast<size_t>(channels) * sizeof(uint32_t)));
     p.squares = memory;
     p.products = memory + words;
-    p.tags = reinterpret_cast<uint32_t*>(memory + words * (1 + kSent));
+    p.largest = p.products + words * kSent;
+    p.tags = reinterpret_cast<uint32_t*>(p.largest + words * kEnds);
   }
 
   const auto choose = [](bool on, const auto& then) { on ? then(std::true_type{}) : then(std::false_type{}); };
   choose(write, [&](auto w) {
     choose(collapse, [&](auto c) {
-      choose(mix, [&](auto m) { launch_streams<decltype(w)::value, decltype(c)::value, decltype(m)::value>(cuda, p); });
+      choose(mix, [&](auto m) {
+        constexpr bool kWrite = decltype(w)::value, kCollapse = decltype(c)::value, kMix = decltype(m)::value;
+        if constexpr (kCollapse && kMix)
+          if (p.rounded) return launch_streams<kWrite, true, true, true>(cuda, p);
+        launch_streams<kWrite, kCollapse, kMix, false>(cuda, p);
+      });
     });
   });
 }

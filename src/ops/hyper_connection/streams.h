@@ -8,6 +8,8 @@ namespace hadal::cuda {
 
 // Four copies, d a multiple of 32, and few enough columns that the CTAs of one row are resident together.
 bool streams_take(const CudaContext& cuda, const HyperConnectionArgs& args);
+// Whether x_rounded is made in the same pass.
+bool streams_round(const HyperConnectionArgs& args);
 void hyper_connection_streams(CudaContext& cuda, const HyperConnectionArgs& args);
 
 }  // namespace hadal::cuda

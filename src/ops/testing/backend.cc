@@ -135,6 +135,26 @@ Tensor Backend::output_linear_input(int64_t rows, const Weight& w, int groups) {
   return out;
 }
 
+Tensor Backend::rounded(const Weight& w, const std::vector<float>& values, int64_t rows) {
+  if (operators_.linear_input == nullptr || rows == 0 || w.k % 128 != 0) return {};
+  const Tensor out = output_linear_input(rows, w, 1);
+  if (out.type != DType::u8) return {};
+  const int64_t padded = (rows + 7) / 8 * 8, groups = w.k / 128;
+  std::vector<uint8_t> codes(padded * w.k, 0xff);
+  std::vector<float> scales(padded * groups, NAN);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t g = 0; g < groups; ++g) {
+      float x[128];
+      for (int i = 0; i < 128; ++i) x[i] = from_bf16(hadal::to_bf16(values[row * w.k + g * 128 + i]));
+      const float scale = scales[g * padded + row] = fp8_row_scale(x, 128);
+      for (int i = 0; i < 128; ++i)
+        codes[(g * padded + row) * 128 + ((i / 16) ^ (row % 8)) * 16 + i % 16] = to_e4m3(x[i] / scale);
+    }
+  context_.copy_to_device(out.data, codes.data(), codes.size());
+  context_.copy_to_device(out.u8() + codes.size(), scales.data(), scales.size() * sizeof(float));
+  return out;
+}
+
 uint8_t* Backend::pool(const std::vector<uint8_t>& bytes) {
   uint8_t* data = allocate_guarded(bytes.size(), "a pool");
   context_.copy_to_device(data, bytes.data(), bytes.size());

@@ -46,6 +46,9 @@ class Backend {
   Tensor i32(const std::vector<int32_t>& values, int64_t rows, int64_t cols);
   Tensor u8(const std::vector<uint8_t>& values, int64_t rows, int64_t cols);
   Weight weight(const HostWeight& host);
+  // Activations in the form that Operators::linear_input has for w where that is rounded (u8: ops/cuda/fp8_rows.h);
+  // nothing where it is not.
+  Tensor rounded(const Weight& w, const std::vector<float>& values, int64_t rows);
   template <typename T>
   const T* array(const std::vector<T>& host) {
     return context_.upload(host);
