@@ -3,7 +3,7 @@
 # elsewhere with -DHADAL_CUDA=ON do. Every part has its own time limit and log; a part that fails does not stop the next.
 #
 # usage: scripts/gpu-check.sh BINARIES OUT [part...]
-#   BINARIES  folder of hadal, hadal_integration_test and (optional) hadal_ops_test
+#   BINARIES  folder of hadal, hadal_integration_test and (optional) hadal_ops_test, hadal_parallel_test
 #   OUT       folder for the logs
 #   part      selftest portable tests run perplexity verify memcheck speed, in this order when none is given; synccheck races
 #             kernels bench. kernels needs 60 GiB of GPU memory, bench 125; bench/record.py makes results of their logs
@@ -63,6 +63,7 @@ for part in "${parts[@]}"; do
       ;;
     tests)
       [[ ! -x $bin/hadal_ops_test ]] || limit 60 ops_test "$bin/hadal_ops_test" '--gtest_filter=*uda*' --gtest_brief=1
+      [[ ! -x $bin/hadal_parallel_test ]] || limit 60 parallel_test "$bin/hadal_parallel_test" --gtest_brief=1
       limit 90 tests "$bin/hadal_integration_test" '--gtest_filter=*uda*:*cuda*' --gtest_brief=1
       ;;
     run) limit 30 run bash -c same_text ;;

@@ -25,7 +25,12 @@ using namespace hadal::cuda;
 constexpr int kD = 5120, kWidth = 2304, kTopK = 6, kExperts = 384, kLocal = 96, kGpus = 2;
 constexpr size_t kRow = kD;
 
-void on(int gpu) { HADAL_CUDA(cudaSetDevice(gpu)); }
+int g_devices = kGpus;
+// The device of a side: on one GPU both are there, which checks, and times nothing of a link.
+int device_of(int side) { return side % g_devices; }
+// Of both sides together no more than there are: blocks of one would wait for those of the other.
+int most_blocks() { return g_devices == kGpus ? 132 : 64; }
+void on(int side) { HADAL_CUDA(cudaSetDevice(device_of(side))); }
 
 std::vector<int32_t> route(int tokens, int experts, uint64_t seed) {
   std::vector<int32_t> ids;
@@ -110,7 +115,7 @@ struct Play {
   }
   static std::vector<int> devices(int ranks) {
     std::vector<int> d;
-    for (int r = 0; r < ranks; ++r) d.push_back(r % kGpus);
+    for (int r = 0; r < ranks; ++r) d.push_back(device_of(r));
     return d;
   }
   bool needs(int gpu, int token, int rank) const {
@@ -235,6 +240,7 @@ size_t differences(const Play& play, int gpu) {
 }
 
 void check(const Play& play, bool staged, int blocks) {
+  blocks = std::min(blocks, most_blocks());
   for (int g = 0; g < kGpus; ++g) {
     on(g);
     play.sides[g]->y.poison();
@@ -261,7 +267,7 @@ void check(const Play& play, bool staged, int blocks) {
 
 // ---- time ------------------------------------------------------------------------------------------------------
 // body(gpu, stream) `inner` times in a graph of each GPU; medians of the slower GPU, a call.
-Time time_both(const Play& play, int inner, const std::function<void(int, cudaStream_t)>& body, double warm_ms = 30,
+Time time_both(const Play& play, int inner, const std::function<void(int, cudaStream_t)>& body, double warm_ms = 20,
                int replays = 15) {
   cudaGraphExec_t run[kGpus];
   cudaEvent_t begin[kGpus], end[kGpus];
@@ -330,22 +336,25 @@ void time_exchange(const Play& play) {
              combine_copy = time_copy(play, play.combine_bytes());
   line("ceiling copy dispatch bytes", name, dispatch_copy, play.dispatch_bytes(), 0);
   line("ceiling copy combine bytes", name, combine_copy, play.combine_bytes(), 0);
-  for (const int blocks : {4, 8, 12, 16, 32, 64, 132}) {
+  for (const int blocks : {8, 12, 16, 32, 132}) {
+    if (blocks > most_blocks()) continue;
     char what[96];
     std::snprintf(what, sizeof what, "dispatch, %d blocks", blocks);
     line(what, name, time_both(play, 8, [&](int g, cudaStream_t s) { play.dispatch(g, blocks, false, s); }),
          play.dispatch_bytes(), dispatch_copy.median_ms);
   }
-  for (const int blocks : {4, 8, 12, 16, 24, 32, 64, 132}) {
+  for (const int blocks : {8, 12, 16, 32, 132}) {
+    if (blocks > most_blocks()) continue;
     char what[96];
     std::snprintf(what, sizeof what, "combine, %d blocks", blocks);
     line(what, name, time_both(play, 8, [&](int g, cudaStream_t s) { play.combine(g, blocks, false, s); }),
          play.combine_bytes(), combine_copy.median_ms);
   }
   line("dispatch, copy engines", name,
-       time_both(play, 8, [&](int g, cudaStream_t s) { play.dispatch(g, 132, true, s); }), play.dispatch_bytes(),
-       dispatch_copy.median_ms);
-  line("combine, copy engines", name, time_both(play, 8, [&](int g, cudaStream_t s) { play.combine(g, 132, true, s); }),
+       time_both(play, 8, [&](int g, cudaStream_t s) { play.dispatch(g, most_blocks(), true, s); }),
+       play.dispatch_bytes(), dispatch_copy.median_ms);
+  line("combine, copy engines", name,
+       time_both(play, 8, [&](int g, cudaStream_t s) { play.combine(g, most_blocks(), true, s); }),
        play.combine_bytes(), combine_copy.median_ms);
 }
 
@@ -474,7 +483,7 @@ void time_overlap(int ranks, int tokens) {
     if (o.at_once) fork(g, play.sides[g]->beside[1], s);
   };
   const Time alone = time_both(
-      play, 4, [&](int g, cudaStream_t s) { experts[g]->run(132, s); }, 250, 11);
+      play, 4, [&](int g, cudaStream_t s) { experts[g]->run(132, s); }, 200, 11);
   line("experts alone", name, alone, 0, 0);
   const auto time_alone = [&](const Overlap& o) {
     return time_both(
@@ -485,22 +494,16 @@ void time_overlap(int ranks, int tokens) {
   std::printf(
       "# overlap,case,how,exchange alone so,experts alone so,both,min,max,hidden of this exchange,of the fastest\n");
   const Overlap overlaps[] = {
-      {"132, behind 4 and 6 at once", 132, 4, 6, false, true},
-      {"132, behind 6 and 8 at once", 132, 6, 8, false, true},
-      {"132, behind 8 and 8 at once", 132, 8, 8, false, true},
-      {"132, behind 8 and 12 at once", 132, 8, 12, false, true},
-      {"132, behind 12 and 16 at once", 132, 12, 16, false, true},
-      {"132, behind 16 and 24 at once", 132, 16, 24, false, true},
-      {"126 beside 6, one after the other", 126, 6, 6, false, false},
-      {"124 beside 8, one after the other", 124, 8, 8, false, false},
-      {"120 beside 12, one after the other", 120, 12, 12, false, false},
-      {"copy engines, 124 beside 8", 124, 8, 8, true, false},
-      {"copy engines, 120 beside 12", 120, 12, 12, true, false},
+      {"132 behind 6 and 8 at once", 132, 6, 8, false, true},
+      {"132 behind 8 and 12 at once", 132, 8, 12, false, true},
+      {"132 behind 16 and 24 at once", 132, 16, 24, false, true},
+      {"124 beside 8 one after the other", 124, 8, 8, false, false},
+      {"copy engines 124 beside 8", 124, 8, 8, true, false},
   };
   for (const Overlap& o : overlaps) {
     const Time own = time_alone(o);
     const Time fewer = time_both(
-        play, 4, [&](int g, cudaStream_t s) { experts[g]->run(o.experts, s); }, 80, 9);
+        play, 4, [&](int g, cudaStream_t s) { experts[g]->run(o.experts, s); }, 50, 7);
     const Time both = time_both(
         play, 4,
         [&](int g, cudaStream_t s) {
@@ -508,7 +511,7 @@ void time_overlap(int ranks, int tokens) {
           experts[g]->run(o.experts, s);
           join(o, g, s);
         },
-        150, 11);
+        100, 11);
     const double more = both.median_ms - alone.median_ms;
     std::printf("overlap,%s,%s,%.4f,%.4f,%.4f,%.4f,%.4f,%.0f%%,%.0f%%\n", name, o.name, own.median_ms, fewer.median_ms,
                 both.median_ms, both.min_ms, both.max_ms, 100 * (1 - more / own.median_ms),
@@ -520,10 +523,8 @@ void time_overlap(int ranks, int tokens) {
 int run_all(const std::string& what) {
   int gpus = 0;
   HADAL_CUDA(cudaGetDeviceCount(&gpus));
-  if (gpus < kGpus) {
-    std::printf("exchange_bench needs two GPUs that reach each other's memory; there is %d\n", gpus);
-    return 1;
-  }
+  g_devices = std::min(gpus, kGpus);
+  if (g_devices < kGpus) std::printf("# both sides on one GPU: no link\n");
   std::printf("# what,case,median ms,min,max,rate one way,of the copy's time\n");
   for (const int ranks : {2, 4}) {
     if (what == "overlap") break;
@@ -533,10 +534,7 @@ int run_all(const std::string& what) {
     check(play, false, 132);
     if (what != "check") time_exchange(play);
   }
-  if (what == "overlap" || what == "all") {
-    time_overlap(4, 2048);
-    time_overlap(4, 4096);
-  }
+  if (g_devices == kGpus && (what == "overlap" || what == "all")) { time_overlap(4, 4096); }
   return 0;
 }
 

@@ -203,20 +203,23 @@ __device__ __forceinline__ void add_rows(TeamShared& s, const uint8_t* ring, int
     __syncwarp();
     if (lane == 0) mbarrier_arrive(&s.slots.empty[at.slot]);
     if (info.flags & kEnd) return;
-    if (info.flags & kFirstOfToken) {
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) add8(sum[p], v[p], true);
-    } else {
+    const bool begins = info.flags & kFirstOfToken, ends = info.flags & kLastOfToken;
+    if (!begins) {
 #pragma unroll
       for (int p = 0; p < kParts; ++p) add8(sum[p], v[p], false);
-    }
-    if (info.flags & kLastOfToken)
+    } else if (!ends) {
 #pragma unroll
-      for (int p = 0; p < kParts; ++p)
-        if (thread + p * threads < units)
-          *reinterpret_cast<uint4*>(info.to + (thread + p * threads) * 8) =
-              make_uint4(pack_bf16x2(sum[p][0], sum[p][1]), pack_bf16x2(sum[p][2], sum[p][3]),
-                         pack_bf16x2(sum[p][4], sum[p][5]), pack_bf16x2(sum[p][6], sum[p][7]));
+      for (int p = 0; p < kParts; ++p) add8(sum[p], v[p], true);
+    }
+    if (ends) {
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) {
+        if (!begins)  // a sum of one row is that row
+          v[p] = make_uint4(pack_bf16x2(sum[p][0], sum[p][1]), pack_bf16x2(sum[p][2], sum[p][3]),
+                            pack_bf16x2(sum[p][4], sum[p][5]), pack_bf16x2(sum[p][6], sum[p][7]));
+        if (thread + p * threads < units) *reinterpret_cast<uint4*>(info.to + (thread + p * threads) * 8) = v[p];
+      }
+    }
     if (info.flags & kChunkToSend) {
       __syncwarp();
       if (lane == 0) mbarrier_arrive(&s.stored[chunk_ring.stage]);

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kMaxGroups = 8, kMostThreads = 992;  // beside the first warp
 
+constexpr int kAhead = 8;
 constexpr int kParts = 2;  // times 16 channels of a thread
 
 struct DispatchShared {
@@ -70,16 +71,24 @@ __global__ void __launch_bounds__(1024, 1)
       return lane < shape.topk && token < view.tokens ? rows.ids[token * shape.topk + lane] : -1;
     };
     SlotPosition at;
-    int32_t id = id_of(blockIdx.x);
-    for (int token = blockIdx.x; token < view.tokens; token += step, at.advance(1, slots)) {
-      const uint32_t to = view.staging == nullptr ? ranks_of(id, experts_per_rank) : 1u << view.me;
-      id = id_of(token + step);
-      if (lane == 0) {
-        mbarrier_wait(&s.slots.empty[at.slot], at.parity ^ 1);
-        s.to[at.slot] = to;
-        mbarrier_arrive_expect(&s.slots.full[at.slot], row_bytes);
-        bulk_copy(ring + at.slot * row_bytes, rows.x + static_cast<size_t>(token) * d, row_bytes,
-                  &s.slots.full[at.slot]);
+    int32_t ids[kAhead];  // of the next tokens: a load is awaited for longer than a row may take
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) ids[i] = id_of(blockIdx.x + i * step);
+    for (int first = blockIdx.x; first < view.tokens; first += kAhead * step) {
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int token = first + i * step;
+        if (token >= view.tokens) break;
+        const uint32_t to = view.staging == nullptr ? ranks_of(ids[i], experts_per_rank) : 1u << view.me;
+        ids[i] = id_of(token + kAhead * step);
+        if (lane == 0) {
+          mbarrier_wait(&s.slots.empty[at.slot], at.parity ^ 1);
+          s.to[at.slot] = to;
+          mbarrier_arrive_expect(&s.slots.full[at.slot], row_bytes);
+          bulk_copy(ring + at.slot * row_bytes, rows.x + static_cast<size_t>(token) * d, row_bytes,
+                    &s.slots.full[at.slot]);
+        }
+        at.advance(1, slots);
       }
     }
   } else {
