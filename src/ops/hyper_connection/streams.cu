@@ -2,7 +2,7 @@
 //
 // A CTA owns 160 columns of d (of all four copies) and works through tiles of 16 rows, so that its part of fn stays in
 // shared memory. d / 160 CTAs share a row and exchange its 26 sums (exchange.cuh): every one of them needs the sum of
-// squares of x before it can normalise its columns, and one of them makes the mixing coefficients. A tile is finished three
+// squares of x before it can normalise its columns, and one of them makes the mixing coefficients. A tile is finished two
 // tiles later, when its sums have long arrived: CTAs that wait for each other at once move at the pace of the slowest. A CTA
 // has two teams that take tiles in turn, each of five warps that compute (32 columns each) and one that receives sums. The
 // copy engine brings h and y as boxes, and takes h' from where h lay; one of the five warps tells it to, since whatever the
@@ -11,6 +11,10 @@
 // The 24 mixing products of a row run on the tensor cores with fn split into two bf16 parts, 16 bits and a sign each: the
 // part that is left out is below 2^-17 of a value, half of what the fp32 sum over 4 d products loses.
 // Columns, not rows, decide how sums are cut: a row has the same bits in every batch.
+//
+// Linears read x as Q4, 128 columns a scale, which a slice shares with its neighbours. A word for each end of a slice says
+// the largest magnitude there of w x, an exact product: what the scale of the norm and rounding make of it is the largest
+// of the finished row too, so that it can be sent before that scale is known.
 #include "ops/hyper_connection/streams.h"
 
 #include <algorithm>

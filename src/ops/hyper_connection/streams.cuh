@@ -12,8 +12,8 @@ inline constexpr int kParts = 2, kTiles = kParts * kMixes / 16;  // of the tenso
 inline constexpr int kWarps = 5, kColumns = 32 * kWarps, kRows = 16;
 inline constexpr int kTeams = 2, kTeamThreads = 32 * (kWarps + 1);
 inline constexpr int kStages = 2;  // row tiles in flight, of each team
-inline constexpr int kCarries =
-    kWarps - 1;  // the warp that also moves rows: it sends the sums of three rows, warp 0 of four
+// The warp that also moves rows: it sends the sums of three rows, warp 0 of four.
+inline constexpr int kCarries = kWarps - 1;
 inline constexpr int kSums = kSent + 1;       // and the sum of squares of x
 inline constexpr int kLag = 2;                // tiles between the sums of a row and their use
 inline constexpr int kRing = 8;               // tiles whose sums may be under way; 2 kLag + 1 are needed
