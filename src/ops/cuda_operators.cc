@@ -6,6 +6,7 @@
 #include "ops/cuda/fold.h"
 #include "ops/cuda/fp8_linear.h"
 #include "ops/cuda/linear_input.h"
+#include "ops/cuda/rotate.h"
 #include "ops/cuda/packed_linear.h"
 #include "ops/cuda/random_values.h"
 #include "ops/experts/pack.h"
@@ -238,7 +239,8 @@ const Operators& cuda_operators() {
                                       .random_weight = random_weight,
                                       .random_experts = random_experts,
                                       .random_table = random_table,
-                                      .random_rows = random_rows};
+                                      .random_rows = random_rows,
+                                      .query_angles = cuda::query_angles};
 #undef HADAL_ENTRY
   return operators;
 }

@@ -96,6 +96,10 @@ struct Operators {
   void (*random_table)(Context&, EngramTable&, const RandomValues&) = nullptr;
   // Packed rows of `dim` values of size about 1, for caches that nothing has computed.
   void (*random_rows)(Context&, RowFormat, int dim, uint8_t* rows, int64_t count, uint64_t seed) = nullptr;
+
+  // Room for the angles of `rows` queries, where sparse_attention is to rotate them as it reads them (AttentionInputArgs and
+  // SparseAttentionArgs::q_angles); empty, or null: attention_input rotates them.
+  Tensor (*query_angles)(Context&, int rows, const Rope&) = nullptr;
 };
 
 inline Tensor linear_input(const Operators& op, Context& context, int rows, const Weight& w, int groups) {

@@ -316,6 +316,7 @@ void Model::attention(const BlockWeights& w, int layer, StepPlan& plan, const Te
     p.wq_b = w.attention.wq_b;
     p.qr = context_.activations(out.rows, c.q_lora_rank);
     p.q = context_.activations(out.rows, static_cast<int64_t>(c.num_attention_heads) * c.head_dim);
+    if (source == nullptr && op_.query_angles != nullptr) p.q_angles = op_.query_angles(context_, out.rows, p.rope);
   }
   op_.attention_input(context_, p);
   see(observe, "window_kv", layer, latent);
@@ -402,6 +403,7 @@ void Model::attention(const BlockWeights& w, int layer, StepPlan& plan, const Te
   s.rope = rope(ratio);
   s.sink = w.attention.sink;
   s.q = p.q;
+  s.q_angles = p.q_angles;
   s.latent = latent;
   s.ring = plan.requests().front().state->pools().ring(layer);
   if (layer >= c.first_decoder_layer()) s.floor = plan.floor();

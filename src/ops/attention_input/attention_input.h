@@ -30,6 +30,8 @@ struct AttentionInputArgs {
   Tensor latent;  // u8 [in.rows, row_bytes(fp8_ue8m0_32, head_dim)]
   Tensor qr;      // activations [out.rows, q_lora]
   Tensor q;       // activations [out.rows, heads * head_dim]
+  // Operators::query_angles, for `out` of the same rows as `in`: written, and q is not rotated.
+  Tensor q_angles;
 };
 
 }  // namespace hadal

@@ -17,7 +17,7 @@ constexpr int kWarps = 4;
 // Window latents, one warp a row, eight channels a lane at a time: norm, rotation, Q1, packed.
 __global__ void __launch_bounds__(32 * kWarps)
     latent_kernel(const uint16_t* kv, int rows, int dim, const int32_t* position, const uint16_t* norm, float eps,
-                  Rope rope, uint8_t* latent, int row_bytes) {
+                  Rope rope, uint8_t* latent, int row_bytes, float2* angles_out) {
   extern __shared__ float2 shared[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = dim / 8;
   float2* angles = shared + warp * (rope.dim / 2);
@@ -28,6 +28,9 @@ __global__ void __launch_bounds__(32 * kWarps)
   let_next_start();
   if (row >= rows) return;
   __syncwarp();
+  if (angles_out != nullptr)
+    for (int pair = lane; pair < rope.dim / 2; pair += 32)
+      angles_out[int64_t{row} * (rope.dim / 2) + pair] = angles[pair];
   const auto* from = reinterpret_cast<const uint4*>(kv + int64_t{row} * dim);
   float sum = 0;
   for (int chunk = lane; chunk < chunks; chunk += 32) {
@@ -97,6 +100,7 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
   HADAL_CUDA_CHECK(args.head_dim % 32 == 0 && args.rope.dim % 8 == 0 && args.rope.dim <= args.head_dim);
   HADAL_CUDA_CHECK(args.latent.cols == static_cast<int64_t>(row_bytes(RowFormat::fp8_ue8m0_32, args.head_dim)));
   Scratch scratch(cuda);
+  HADAL_CUDA_CHECK(!args.q_angles || (args.source == nullptr && args.out != nullptr && args.out->rows == rows));
   const bool queries_follow = args.out != nullptr && args.out->rows > 0;
   // In `fp8` numerics wkv and wq_a share Q4 of x, where they read the same rows.
   Fp8Rows x;
@@ -120,7 +124,8 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
             .stream = cuda.stream(),
             .early = true},
            kv.bf16(), rows, args.head_dim, args.in->position, args.kv_norm, args.norm_eps, args.rope, args.latent.u8(),
-           static_cast<int>(args.latent.cols));
+           static_cast<int>(args.latent.cols),
+           args.q_angles ? reinterpret_cast<float2*>(args.q_angles.f32()) : nullptr);
   }
   latents.rest();
   if (!queries_follow) return;
@@ -140,13 +145,14 @@ void attention_input(Context& context, const AttentionInputArgs& args) {
     rms_norm(cuda, args.qr.bf16(), queries, lora, args.q_norm, args.norm_eps, args.qr.bf16());
   }
   linear(cuda, up);
-  launch("query rotation", rotate_heads_kernel,
-         {.grid = dim3(queries),
-          .block = dim3(256),
-          .shared = sizeof(float2) * args.rope.dim / 2,
-          .stream = cuda.stream(),
-          .early = true},
-         args.q.bf16(), args.heads, args.head_dim, args.out->position, args.rope);
+  if (!args.q_angles)
+    launch("query rotation", rotate_heads_kernel,
+           {.grid = dim3(queries),
+            .block = dim3(256),
+            .shared = sizeof(float2) * args.rope.dim / 2,
+            .stream = cuda.stream(),
+            .early = true},
+           args.q.bf16(), args.heads, args.head_dim, args.out->position, args.rope);
   latents.join();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "ops/reference_math.h"
 #include "ops/testing/backend.h"
 #include "ops/testing/compare.h"
 
@@ -30,7 +31,27 @@ class Test final : public OperatorCase {
     std::vector<float> sink = random.normals(c_.heads);
     for (float& s : sink) s += static_cast<float>(c_.sink);
     args.sink = backend.array(sink);
-    args.q = backend.activations(random.normals(int64_t{out_rows} * width, c_.q_gain), out_rows, width);
+    std::vector<float> q = random.normals(int64_t{out_rows} * width, c_.q_gain);
+    for (float& v : q) v = round_bf16(v);
+    // Before the rotation, with its angles, as a backend may want them; and as they are after it.
+    const std::vector<float> frequencies = inverse_frequencies(c_.rope_dim);
+    if (backend.operators().query_angles != nullptr && c_.rope_dim % 8 == 0) {
+      std::vector<float> angles;
+      for (const int32_t position : host.kept.position)
+        for (const float f : frequencies) {
+          const double angle = static_cast<float>(position) * f;
+          angles.push_back(static_cast<float>(std::cos(angle)));
+          angles.push_back(static_cast<float>(std::sin(angle)));
+        }
+      bound->q = backend.activations(q, out_rows, width);
+      bound->q_angles = backend.f32(angles, out_rows, c_.rope_dim);
+      bound->o_of_angles = backend.output_activations(out_rows, width);
+    }
+    for (int r = 0; r < out_rows; ++r)
+      for (int head = 0; head < c_.heads; ++head)
+        reference::rotate(Numerics::bf16, {frequencies.data(), c_.rope_dim},
+                          q.data() + (int64_t{r} * c_.heads + head) * c_.head_dim, c_.head_dim, host.kept.position[r]);
+    args.q = backend.activations(q, out_rows, width);
     args.latent = backend.u8(random_packed_rows(random, kLatent, c_.head_dim, in_rows), in_rows, bytes(kLatent));
     args.ring = {backend.pool(ring(random, host)), static_cast<int>(bytes(kLatent)), c_.window};
     if (!c_.floor.empty()) args.floor = backend.array(c_.floor);
@@ -48,6 +69,13 @@ class Test final : public OperatorCase {
       bound->o_read = backend.output_linear_input(out_rows, backend.weight(wo_a), 1);
     return {[&backend, bound] {
               backend.operators().sparse_attention(backend.context(), bound->args);
+              if (bound->q_angles) {
+                SparseAttentionArgs rotated = bound->args;
+                rotated.q = bound->q;
+                rotated.q_angles = bound->q_angles;
+                rotated.o = bound->o_of_angles;
+                backend.operators().sparse_attention(backend.context(), rotated);
+              }
               if (bound->o_read.type != DType::u8) return;
               SparseAttentionArgs again = bound->args;
               again.o = bound->o_read;
@@ -55,6 +83,7 @@ class Test final : public OperatorCase {
             },
             [&backend, bound](Outputs& out) {
               out["o"] = backend.download(bound->args.o);
+              if (bound->q_angles) out["o of angles"] = backend.download(bound->o_of_angles);
               if (bound->o_read.type == DType::u8) out["rounded o"] = backend.download_rounded(bound->o_read);
             }};
   }
@@ -68,6 +97,7 @@ class Test final : public OperatorCase {
     // Rounded once per head, and the rotated channels again, where a value also moves to its partner.
     compare_values(report, "o", reshape(expected.at("o"), c_.head_dim), reshape(actual.at("o"), c_.head_dim),
                    exponent + probability + sum(keys) + rounded(numerics) + stored(numerics));
+    if (actual.has("o of angles")) compare_exactly(report, "o of angles", actual.at("o"), actual.at("o of angles"));
     if (!actual.has("rounded o")) return;
     Output rounded_o = actual.at("o");
     for (int64_t r = 0; r < rounded_o.rows; ++r)
@@ -101,6 +131,7 @@ class Test final : public OperatorCase {
     Selection selection;
     SparseAttentionArgs args;
     Tensor o_read;
+    Tensor q, q_angles, o_of_angles;
   };
 
   int64_t bytes(RowFormat format) const { return static_cast<int64_t>(row_bytes(format, c_.head_dim)); }

@@ -2,6 +2,7 @@
 #include "ops/cuda/context.h"
 #include "ops/cuda/errors.h"
 #include "ops/cuda/linear_input.h"
+#include "ops/cuda/rotate.h"
 #include "ops/sparse_attention/kernels.h"
 
 namespace hadal::cuda {
@@ -29,6 +30,13 @@ void sparse_attention(Context& base, const SparseAttentionArgs& args) {
   if (!context.portable() && matrix_attention_takes(problem, most_keys))
     kernel = attention_kernel_for(problem, most_keys, multiprocessors);
 
+  // One multiprocessor a query rotates it as it reads it.
+  const bool rotates =
+      kernel == AttentionKernel::window || kernel == AttentionKernel::shared || kernel == AttentionKernel::packed;
+  if (args.q_angles && !(rotates && args.rope.dim == kRotatedDim)) {
+    rotate_queries(context, args.q, args.heads, args.head_dim, args.q_angles);
+    problem.args.q_angles = {};
+  }
   Scratch scratch(context);
   Fp8Rows rounded_after;
   if (args.o.type == DType::u8) {

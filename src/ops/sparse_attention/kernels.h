@@ -19,6 +19,9 @@ enum class AttentionKernel : uint8_t {
   packed,  // one multiprocessor a query, which expands its rows itself
 };
 
+// The kernels of one multiprocessor a query rotate queries that are not rotated yet, of this many channels.
+inline constexpr int kRotatedDim = 64;
+
 // The arguments with everything that the contract points to, by value, as a kernel can read it.
 struct AttentionProblem {
   SparseAttentionArgs args;

@@ -15,6 +15,7 @@
 #include "ops/cuda/row.cuh"
 #include "ops/sparse_attention/consume.cuh"
 #include "ops/sparse_attention/matrix.cuh"
+#include "ops/sparse_attention/query.cuh"
 #include "ops/sparse_attention/tile.cuh"
 
 namespace hadal::cuda {
@@ -95,19 +96,6 @@ __device__ __forceinline__ void list_packed(Shared& s, const AttentionProblem& p
   if (thread == 0) s.count[turn] = keys.count();
 }
 
-__device__ __forceinline__ void load_query(Shared& s, const AttentionProblem& p, int query, int thread) {
-  const uint8_t* from =
-      static_cast<const uint8_t*>(p.args.q.data) + static_cast<int64_t>(query) * kHeads * kHeadDim * 2;
-  const uint32_t to = smem_address(s.query);
-  thread = opaque(thread);
-#pragma unroll 4
-  for (int i = thread; i < kHeads * kHeadDim / 8; i += kProducers) {
-    const int head = i >> 6, chunk = i & 63;
-    copy16_async(to + (chunk >> 3) * kSlabBytes + head * 128 + (((chunk & 7) ^ (head & 7)) << 4), from + i * 16);
-  }
-  mbarrier_arrive_after_copies(&s.query_full);
-}
-
 // A warp copies half a row (512 bytes) at once: rows `warp`, `warp` + 8, ... of a tile.
 constexpr int kWarpRows = kTileKeys / (kProducers / 32);
 __device__ __forceinline__ void load_half(Shared& s, const ExpandedRows& e, const int (&row)[kWarpRows], int tile,
@@ -144,7 +132,8 @@ __device__ __forceinline__ void gather(Shared& s, const AttentionProblem& p, con
       if (pair == 0) {
         mbarrier_wait(&s.query_empty, query_parity);
         query_parity ^= 1;
-        load_query(s, p, query, thread);
+        load_query(s.query, &s.query_full, p, query, thread);
+        mbarrier_arrive(&s.query_full);
       }
       int row[2][kWarpRows];
 #pragma unroll
@@ -211,7 +200,8 @@ __device__ __forceinline__ void expand(Shared& s, const AttentionProblem& p, int
       if (pair == 0) {
         mbarrier_wait(&s.query_empty, query_parity);
         query_parity ^= 1;
-        load_query(s, p, query, thread);
+        load_query(s.query, &s.query_full, p, query, thread);
+        mbarrier_arrive(&s.query_full);
       }
       waiting = fresh;
       fresh = load_part(row[0], 1, side);
@@ -239,7 +229,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   Shared& s = *reinterpret_cast<Shared*>(shared_bytes);
   if (threadIdx.x == 0) {
-    mbarrier_init(&s.query_full, kProducers);
+    mbarrier_init(&s.query_full, 2 * kProducers);
     mbarrier_init(&s.query_empty, 8);
     for (int i = 0; i < 4; ++i) {
       mbarrier_init(&s.full[i >> 1][i & 1], Packed ? kProducers : kProducers + kProducers / 32);

@@ -35,6 +35,8 @@ struct SparseAttentionArgs {
   const Selection* selection = nullptr;
 
   Tensor o;  // [out.rows, heads * head_dim], as Operators::linear_input has it for wo_a
+  // f32 [out.rows, rope.dim] where q is not rotated yet, else empty: cosine and sine of each pair. May rotate q in place.
+  Tensor q_angles;
 };
 
 }  // namespace hadal

@@ -8,6 +8,7 @@
 #include "ops/cuda/row.cuh"
 #include "ops/sparse_attention/consume.cuh"
 #include "ops/sparse_attention/matrix.cuh"
+#include "ops/sparse_attention/query.cuh"
 
 namespace hadal::cuda {
 namespace {
@@ -73,19 +74,6 @@ __device__ __forceinline__ Group find_group(const AttentionProblem& p, int query
   return g;
 }
 
-__device__ __forceinline__ void load_query(Shared& s, const AttentionProblem& p, int query, int thread) {
-  const uint8_t* from =
-      static_cast<const uint8_t*>(p.args.q.data) + static_cast<int64_t>(query) * kHeads * kHeadDim * 2;
-  const uint32_t to = smem_address(s.query);
-  asm volatile("" : "+r"(thread));  // addresses are not kept for all queries
-#pragma unroll 4
-  for (int i = thread; i < kHeads * kHeadDim / 8; i += kProducers) {
-    const int head = i >> 6, chunk = i & 63;
-    copy16_async(to + (chunk >> 3) * kSlabBytes + head * 128 + (((chunk & 7) ^ (head & 7)) << 4), from + i * 16);
-  }
-  mbarrier_arrive_after_copies(&s.query_full);
-}
-
 // group: the first one, of which all threads expand.
 __device__ __forceinline__ void produce(Shared& s, const AttentionProblem& p, Group group, int begin, int end,
                                         int thread) {
@@ -98,7 +86,7 @@ __device__ __forceinline__ void produce(Shared& s, const AttentionProblem& p, Gr
     const auto bring_query = [&](int at) {
       mbarrier_wait(&s.query_empty, query_parity);  // nobody reads what the query before the last one left
       query_parity ^= 1;
-      load_query(s, p, at, thread);
+      load_query(s.query, &s.query_full, p, at, thread);
       const int here = position + at - query, first = max(max(here - p.args.ring.window + 1, 0), floor);
       if (thread == 0)
         s.span[turn] = {here + 1 - first, first - group.keys.ring_first, at == query, at + 1 == group.end};
