@@ -44,7 +44,7 @@ int usable_cpus() {
   return std::max(cpus, 1);
 }
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads, Pastime pastime) : pastime_(pastime) {
   const int cpus = usable_cpus();
   if (threads <= 0) threads = cpus;
   // Between two operators of a decode step lie microseconds, a futex wake costs tens: workers poll for about 50 us
@@ -79,6 +79,10 @@ bool ThreadPool::take_one(int worker) {
   return false;
 }
 
+void ThreadPool::pass_time(int worker) const {
+  if (pastime_.work == nullptr || !pastime_.work(pastime_.state, worker)) pause();
+}
+
 void ThreadPool::worker_loop(int worker) {
   current_pool = this;
   current_worker = worker;
@@ -88,7 +92,7 @@ void ThreadPool::worker_loop(int worker) {
     int32_t open = 0;
     while ((open = open_.load(std::memory_order_acquire)) == 0) {
       if (++spin < spins_)
-        pause();
+        pass_time(worker);
       else
         open_.wait(0, std::memory_order_acquire);
     }
@@ -125,7 +129,7 @@ void ThreadPool::run(int tasks, void* function, Invoke invoke) {
   int spin = 0;
   for (int32_t left = 0; (left = left_.load(std::memory_order_acquire)) != 0;) {
     if (++spin < spins_)
-      pause();
+      pass_time(0);
     else
       left_.wait(left, std::memory_order_acquire);
   }

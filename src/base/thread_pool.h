@@ -19,8 +19,14 @@ int usable_cpus();
 // a task is not defined, so a result must never depend on it.
 class ThreadPool {
  public:
+  // What a thread does while it waits for others: little, again and again; false when there is nothing to do now.
+  struct Pastime {
+    bool (*work)(void* state, int worker);
+    void* state;
+  };
+
   // 0 = usable_cpus(). The caller counts as one of the threads.
-  explicit ThreadPool(int threads = 0);
+  explicit ThreadPool(int threads = 0, Pastime pastime = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -47,6 +53,7 @@ class ThreadPool {
   void run(int tasks, void* function, Invoke invoke);
   void worker_loop(int worker);
   bool take_one(int worker);
+  void pass_time(int worker) const;
 
   // The job. Written by the caller before `open_` is raised, read by a thread only while it holds a task of the job,
   // so that a worker that wakes late touches nothing.
@@ -61,6 +68,7 @@ class ThreadPool {
   std::atomic<bool> failed_{false};
 
   std::mutex caller_mutex_;
+  const Pastime pastime_;
   int spins_ = 0;
   std::vector<std::thread> workers_;
 };

@@ -4,12 +4,14 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <map>
 #include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/cpu_features.h"
@@ -71,6 +73,25 @@ TEST(ThreadPool, NestedLoopsRunOnTheSpot) {
     });
   });
   EXPECT_EQ(n, 12);
+}
+
+TEST(ThreadPool, ThreadsThatWaitPassTheirTime) {
+  if (usable_cpus() < 2) GTEST_SKIP() << "threads do not poll without a CPU each";
+  std::array<std::atomic<int>, 2> calls{};
+  {
+    ThreadPool pool(2, {[](void* state, int worker) {
+                          auto& counts = *static_cast<std::array<std::atomic<int>, 2>*>(state);
+                          ++counts.at(static_cast<size_t>(worker));
+                          return true;
+                        },
+                        &calls});
+    // The one that is through first waits for the other.
+    for (int i = 0; i < 1000 && (calls[0] == 0 || calls[1] == 0); ++i)
+      pool.parallel_for(2, [](int, int worker) {
+        if (worker == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      });
+  }
+  EXPECT_GT(calls[0] + calls[1], 0);
 }
 
 TEST(CpuFeatures, NamesRoundTrip) {

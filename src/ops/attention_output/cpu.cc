@@ -13,21 +13,12 @@ namespace {
 Weight slice(const Weight& w, int n0, int n) {
   Weight part = w;
   part.n = n;
-  const int64_t k = w.k;
-  const auto* data = static_cast<const uint8_t*>(w.data);
-  switch (w.format) {
-    case WeightFormat::f32: part.data = data + n0 * k * 4; break;
-    case WeightFormat::bf16: part.data = data + n0 * k * 2; break;
-    case WeightFormat::fp8_block32:
-      HADAL_CHECK(n0 % 32 == 0);
-      part.data = data + n0 * k;
-      part.scale = w.scale + (n0 / 32) * (k / 32);
-      break;
-    case WeightFormat::mxfp4:
-      part.data = data + n0 * k / 2;
-      part.scale = w.scale + n0 * (k / 32);
-      break;
+  part.data = bytes_of(w, n0, n0 + n).data();
+  if (w.format == WeightFormat::fp8_block32) {
+    HADAL_CHECK(n0 % 32 == 0);
+    part.scale = w.scale + int64_t{n0 / 32} * (w.k / 32);
   }
+  if (w.format == WeightFormat::mxfp4) part.scale = w.scale + int64_t{n0} * (w.k / 32);
   return part;
 }
 

@@ -68,7 +68,12 @@ size_t Arena::capacity() const {
   return sum;
 }
 
-CpuContext::CpuContext(Numerics numerics, int threads, Isa isa) : Context(numerics), pool_(threads), isa_(isa) {
+CpuContext::CpuContext(Numerics numerics, int threads, Isa isa)
+    : Context(numerics),
+      read_ahead_(threads > 0 ? threads : usable_cpus()),
+      pool_(threads,
+            {[](void* ahead, int worker) { return static_cast<cpu::ReadAhead*>(ahead)->ask(worker); }, &read_ahead_}),
+      isa_(isa) {
   if (!cpu_supports(isa)) fail(ErrorKind::unsupported, "this CPU has no {}", to_string(isa));
 }
 

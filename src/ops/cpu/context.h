@@ -8,6 +8,7 @@
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
 #include "ops/context.h"
+#include "ops/cpu/read_ahead.h"
 
 namespace hadal {
 
@@ -66,9 +67,11 @@ class CpuContext : public Context {
   ThreadPool& pool() { return pool_; }
   int threads() const { return pool_.size(); }
   Isa isa() const { return isa_; }
+  cpu::ReadAhead& read_ahead() { return read_ahead_; }
 
  private:
-  ThreadPool pool_;
+  cpu::ReadAhead read_ahead_;
+  ThreadPool pool_;  // after what its threads pass their time with
   Isa isa_;
   Arena step_;
   struct Mapping {

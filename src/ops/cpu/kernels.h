@@ -68,6 +68,13 @@ struct AttentionTask {
   float* o = nullptr;           // [heads, head_dim], before the inverse rotation
   bool round = false;           // probabilities and output to bf16
   void* scratch = nullptr;      // attention_scratch() bytes, 64-byte aligned
+  // What this worker reads after the task: asked for on the way, for memory would be idle.
+  struct Ahead {
+    const uint8_t* data = nullptr;
+    int64_t bytes = 0;
+  };
+  static constexpr int kAheadParts = 4;
+  Ahead ahead[kAheadParts];
 };
 
 // Index scores of 16 keys for some query rows.

@@ -82,6 +82,18 @@ Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_s
                  input_rounding(context, weight));
 }
 
+Bytes bytes_of(const Weight& weight, int n0, int n1) {
+  const int64_t k = weight.k;
+  int64_t row = 0;
+  switch (weight.format) {
+    case WeightFormat::f32: row = 4 * k; break;
+    case WeightFormat::bf16: row = 2 * k; break;
+    case WeightFormat::fp8_block32: row = k; break;
+    case WeightFormat::mxfp4: row = k / 2; break;
+  }
+  return {static_cast<const std::byte*>(weight.data) + n0 * row, static_cast<size_t>((n1 - n0) * row)};
+}
+
 void multiply(CpuContext& context, std::span<const Product> products) {
   Scratch scratch(context);
   const int threads = context.pool().size();
@@ -94,6 +106,11 @@ void multiply(CpuContext& context, std::span<const Product> products) {
         kernels(context).has_tiles && (p.x.layout == Layout::pairs_fp8 || p.x.layout == Layout::pairs_fp4);
     cut(p, outputs, threads, tiles, pieces);
   }
+  if (pieces.empty()) return;
+  std::vector<Bytes> parts;
+  for (const Piece& piece : pieces)
+    if (parts.size() < ReadAhead::kMostParts) parts.push_back(bytes_of(*piece.product->weight, piece.n0, piece.n1));
+  context.read_ahead().reading(parts);
   auto* tile = scratch.get<std::byte>(threads * kTileBytes);
   const Kernels& kernel = kernels(context);
   const bool rounding = rounds(context);

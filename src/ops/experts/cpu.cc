@@ -126,10 +126,26 @@ void experts(Context& any, const ExpertsArgs& args) {
     int n0, n1, r0, r1;
   };
   std::vector<Task> first;
-  for (const Unit& unit : plan.units)
+  // The shared expert first: it is known before the router has chosen, so that memory has been asked for it.
+  const auto cut = [&](const Unit& unit) {
     for (int n0 = 0; n0 < width; n0 += step1)
       for (int r0 = 0; r0 < unit.count; r0 += kRowBlock)
         first.push_back({&unit, n0, std::min(width, n0 + step1), r0, std::min(unit.count, r0 + kRowBlock)});
+  };
+  cut(plan.units.back());
+  for (size_t i = 0; i + 1 < plan.units.size(); ++i) cut(plan.units[i]);
+  // The parts of the shared expert, known before the router has chosen; then what the second products begin with.
+  const auto in_turn = static_cast<size_t>(threads);
+  std::vector<Bytes> parts;
+  for (size_t begin = 0; begin < first.size() && first[begin].unit->shared; begin += in_turn)
+    for (const Weight* w : {&args.shared.w1, &args.shared.w3})
+      for (size_t i = begin; i < std::min(first.size(), begin + in_turn); ++i)
+        parts.push_back(bytes_of(*w, first[i].n0, first[i].n1));
+  context.read_ahead().reading(parts);
+  parts.clear();
+  for (int n0 = 0; n0 < d; n0 += step2)
+    parts.push_back(bytes_of(plan.units.front().weights->w2, n0, std::min(d, n0 + step2)));
+  context.read_ahead().expect(parts);
   const int most_rows = std::min(args.rows, kRowBlock);
   auto* first_out = scratch.get<float>(int64_t{2} * threads * most_rows * step1);
   context.pool().parallel_for(static_cast<int>(first.size()), [&](int i, int worker) {
@@ -197,6 +213,9 @@ void experts(Context& any, const ExpertsArgs& args) {
     }
   });
 
+  // Known by the shared expert: what follows them does not depend on the router.
+  const Bytes shared = bytes_of(args.shared.w2, 0, d);
+  context.read_ahead().reading({&shared, 1});
   // Second products: a task owns some columns of y and takes the units in order, so that a row's sum runs over ascending
   // expert ids and ends with the shared expert.
   auto* second_out = scratch.get<float>(int64_t{threads} * most_rows * step2);

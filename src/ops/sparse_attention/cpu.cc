@@ -72,6 +72,10 @@ int cuts_of_heads(int rows, int heads, int threads) {
   return best;
 }
 
+// What a worker asks for of the weights that follow, while it computes: a second-level cache of Zen 4. As much as memory gives
+// in that time, 2 MB, drives out more than it brings.
+constexpr int64_t kAhead = 1 << 20;
+
 int most_keys(const SparseAttentionArgs& args) {
   int most = args.ring.window;
   if (args.bidirectional) {
@@ -118,6 +122,12 @@ void sparse_attention(Context& any, const SparseAttentionArgs& args) {
     task.q = args.q.f32(r) + int64_t{head} * dim;
     task.o = args.o.f32(r) + int64_t{head} * dim;
     task.round = round;
+    // With several tasks a worker rows are many: products take the time of what reads weights next, not memory.
+    for (int64_t left = rows * groups > threads ? 0 : kAhead; AttentionTask::Ahead & part : task.ahead) {
+      const Bytes next = context.read_ahead().take(worker, left);
+      part = {reinterpret_cast<const uint8_t*>(next.data()), static_cast<int64_t>(next.size())};
+      left -= part.bytes;
+    }
     task.scratch = memory + worker * bytes;
     kernel.attention(task, layout);
 
