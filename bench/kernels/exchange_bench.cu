@@ -444,8 +444,7 @@ struct Experts {
   DeviceArray<uint8_t> block;
   RowPlan plan;
   DeviceArray<uint8_t> x8, activated8;
-  using Scale = std::remove_pointer_t<decltype(GroupedArgs::activated_scale)>;
-  DeviceArray<Scale> x_scale, activated_scale;
+  DeviceArray<uint16_t> x_scale, activated_scale;
   DeviceArray<uint16_t> activated, out;
   GroupedArgs args;
 };

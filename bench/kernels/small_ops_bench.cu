@@ -7,7 +7,9 @@
 #include <string>
 
 #include "bench.cuh"
+#include "ops/cuda/bf16_linear.h"
 #include "ops/cuda/context.h"
+#include "ops/cuda/linear.h"
 #include "ops/cuda/linear_input.h"
 #include "ops/operators.h"
 
@@ -213,14 +215,15 @@ void time_router(CudaContext& context, int rows) {
 }
 
 // ---- compressor --------------------------------------------------------------------------------------------------
-// Ratio 2. One segment from position 1, whose first token is pending; or every row the second token of a request's group.
+// One segment from position 1, at ratio 2 with a pending first token; or every row a request's token at position 1.
 struct Compressor {
   static constexpr int kHead = 512, kIndex = 128, kPage = 64, kEntryBytes = 288, kKeyBytes = 68;
-  Compressor(int row_count, int segment_count, int weight_sets)
-      : rows(row_count),
+  Compressor(int row_count, int segment_count, int weight_sets, int tokens_each)
+      : ratio(tokens_each),
+        rows(row_count),
         segments(segment_count),
         sets(weight_sets),
-        pages((rows / segments + 2) / 2 / kPage + 1),
+        pages((rows / segments + 2) / ratio / kPage + 1),
         x(size_t{1} * rows * kD, 1, 1),
         wkv(size_t{1} * sets * kHead * kD, 2, 1 / std::sqrt(kD)),
         wgate(size_t{1} * sets * kHead * kD, 3, 1 / std::sqrt(kD)),
@@ -247,17 +250,17 @@ struct Compressor {
     a.x = tensor(x, rows, kD, DType::bf16);
     a.rows = &set;
     a.segments = &requests;
-    a.ratio = 2;
+    a.ratio = ratio;
     a.head_dim = kHead;
     a.index_dim = kIndex;
     a.rope = {inv_freq.get(), 64};
     a.wkv = {WeightFormat::bf16, kHead, kD, wkv.get() + size_t{1} * (i % sets) * kHead * kD};
-    a.wgate = {WeightFormat::bf16, kHead, kD, wgate.get() + size_t{1} * (i % sets) * kHead * kD};
+    if (ratio == 2) a.wgate = {WeightFormat::bf16, kHead, kD, wgate.get() + size_t{1} * (i % sets) * kHead * kD};
     a.norm = norm.get();
     a.wk = {WeightFormat::bf16, kIndex, kHead, wk.get() + size_t{1} * (i % sets) * kIndex * kHead};
     a.k_norm = k_norm.get();
     a.pending = pending.get();
-    a.ab = tensor(ab, rows, 2 * kHead, DType::f32);
+    if (ratio == 2) a.ab = tensor(ab, rows, 2 * kHead, DType::f32);
     a.entries = {entries.get(), kEntryBytes, kPage};
     a.keys = {keys.get(), kKeyBytes, kPage};
     cuda::compressor(context, a);
@@ -278,7 +281,7 @@ struct Compressor {
     return v;
   }
 
-  int rows, segments, sets, pages;
+  int ratio, rows, segments, sets, pages;
   Bf16 x, wkv, wgate, norm, wk, k_norm;
   F32 pending;
   DeviceArray<float> ab;
@@ -289,10 +292,10 @@ struct Compressor {
   Segments requests;
 };
 
-void check_compressor(CudaContext& context) {
+void check_compressor(CudaContext& context, int ratio) {
   constexpr int kRows = 2500;
   const auto after = [&](int rows) {
-    auto c = std::make_unique<Compressor>(rows, 1, 1);
+    auto c = std::make_unique<Compressor>(rows, 1, 1, ratio);
     c->ab.poison();
     c->entries.poison();
     c->keys.poison();
@@ -303,22 +306,83 @@ void check_compressor(CudaContext& context) {
   const auto all = after(kRows);
   for (const int rows : {1, 7, 9, 32, 33, 65, 128, 129, 1023, 1025, kRows}) {
     const auto few = after(rows);
-    const int groups = (rows + 1) / 2;
+    const int groups = ratio == 2 ? (rows + 1) / 2 : rows + 1;
     const size_t n = different(all->ab.host(), few->ab.host(), size_t{2} * rows * Compressor::kHead) +
                      different(all->entries.host(), few->entries.host(), size_t{1} * groups * Compressor::kEntryBytes) +
                      different(all->keys.host(), few->keys.host(), size_t{1} * groups * Compressor::kKeyBytes);
-    std::printf("check compressor, %d of %d rows: %zu values differ\n", rows, kRows, n);
+    std::printf("check compressor, ratio %d, %d of %d rows: %zu values differ\n", ratio, rows, kRows, n);
   }
 }
 
-void time_compressor(CudaContext& context, int rows) {
+void time_compressor(CudaContext& context, int rows, int ratio) {
   constexpr int kHead = Compressor::kHead;
-  Compressor c(rows, rows > 128 ? 1 : rows, rows > 1024 ? 2 : 40);
-  const double bytes = 2.0 * rows * kD + 2.0 * (2 * kHead * kD + Compressor::kIndex * kHead) + 8.0 * rows * kHead;
-  const double flops = 4.0 * rows * kHead * kD;
-  report("compressor", ("rows=" + std::to_string(rows)).c_str(),
+  Compressor c(rows, rows > 128 ? 1 : rows, rows > 1024 ? 2 : 40, ratio);
+  const double matrices = ratio, bytes = 2.0 * rows * kD + 2.0 * kHead * (matrices * kD + Compressor::kIndex) +
+                                         (ratio == 2 ? 8.0 * rows * kHead : 0);
+  const double flops = 2.0 * matrices * rows * kHead * kD;
+  report(ratio == 2 ? "compressor" : "compressor, ratio 1", ("rows=" + std::to_string(rows)).c_str(),
          time_calls(context, rows > 1024 ? 4 : 40, [&](int i) { c.run(context, i); }), flops, bytes,
          std::max(flops / 790e9, bytes / 4.3e9));
+}
+
+// ---- linears with bf16 weights of few outputs -------------------------------------------------------------------------
+// The head weights of the indexer: linear() for any shape beside the kernel that is taken.
+constexpr int kOutputs = 32;
+
+void check_projection(CudaContext& context) {
+  constexpr int kRows = 2500;
+  Bf16 x(size_t{1} * kRows * kD, 1, 1), w(size_t{1} * kOutputs * kD, 2, 1 / std::sqrt(kD));
+  DeviceArray<uint16_t> y(size_t{1} * kRows * kOutputs);
+  HADAL_CUDA(cudaDeviceSynchronize());
+  const Weight weight{WeightFormat::bf16, kOutputs, kD, w.get()};
+  const auto after = [&](const std::function<void()>& call, int rows) {
+    y.poison();
+    call();
+    context.wait();
+    return y.host(0, size_t{1} * rows * kOutputs);
+  };
+  const auto by = [&](int rows) {
+    return after(
+        [&] {
+          cuda::bf16_linear(context, {x.get(), {w.get(), nullptr}, rows, kOutputs, kD, nullptr, y.get()});
+        },
+        rows);
+  };
+  const auto all = by(kRows), linear = after(
+                                  [&] {
+                                    cuda::linear(context, cuda::linear_args(tensor(x, kRows, kD, DType::bf16), weight,
+                                                                            tensor(y, kRows, kOutputs, DType::bf16)));
+                                  },
+                                  kRows);
+  std::vector<double> ours, theirs;
+  for (const uint16_t v : all) ours.push_back(bf16_value(v));
+  for (const uint16_t v : linear) theirs.push_back(bf16_value(v));
+  std::printf("check bf16_linear, beside linear(): %.2e, %zu of %zu values differ\n", error_norm(ours, theirs),
+              different(all, linear, all.size()), all.size());
+  for (const int rows : {1, 8, 9, 33, 129, 1024, 1025, kRows}) {
+    const auto few = by(rows);
+    std::printf("check bf16_linear, %d of %d rows: %zu values differ\n", rows, kRows, different(all, few, few.size()));
+  }
+}
+
+void time_projection(CudaContext& context, int rows) {
+  const int sets = rows > 1024 ? 2 : 40;
+  Bf16 x(size_t{1} * rows * kD, 1, 1), w(size_t{1} * sets * kOutputs * kD, 2, 1 / std::sqrt(kD));
+  DeviceArray<uint16_t> y(size_t{1} * rows * kOutputs);
+  const auto weight = [&](int i) {
+    return Weight{WeightFormat::bf16, kOutputs, kD, w.get() + size_t{1} * (i % sets) * kOutputs * kD};
+  };
+  const double flops = 2.0 * rows * kOutputs * kD, bytes = 2.0 * kD * (rows + kOutputs);
+  const auto time = [&](const char* name, const std::function<void(int)>& call) {
+    report(name, ("rows=" + std::to_string(rows)).c_str(), time_calls(context, rows > 1024 ? 4 : 40, call), flops,
+           bytes, std::max(flops / 790e9, bytes / 4.3e9));
+  };
+  const Tensor in = tensor(x, rows, kD, DType::bf16), out = tensor(y, rows, kOutputs, DType::bf16);
+  time("linear, 32 outputs", [&](int i) { cuda::linear(context, cuda::linear_args(in, weight(i), out)); });
+  time("bf16_linear, 32 outputs", [&](int i) {
+    const auto* data = static_cast<const uint16_t*>(weight(i).data);
+    cuda::bf16_linear(context, {x.get(), {data, nullptr}, rows, kOutputs, kD, nullptr, y.get()});
+  });
 }
 
 // ---- head --------------------------------------------------------------------------------------------------------
@@ -369,10 +433,14 @@ int run(const std::string& only, int one) {
     for (const int r : rows) time_router(context, r);
   }
   if (wanted("compressor")) {
-    if (one == 0) check_compressor(context);
-    for (const int r : rows) time_compressor(context, r);
-    if (one == 0)
-      for (const int r : {256, 512, 1024, 2048}) time_compressor(context, r);
+    for (const int ratio : {2, 1}) {
+      if (one == 0) check_compressor(context, ratio);
+      for (const int r : rows) time_compressor(context, r, ratio);
+    }
+  }
+  if (wanted("bf16_linear")) {
+    if (one == 0) check_projection(context);
+    for (const int r : rows) time_projection(context, r);
   }
   if (wanted("head")) run_head(context, rows, one == 0);
   return 0;

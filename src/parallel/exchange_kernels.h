@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "ops/experts/grouped.h"
 #include "parallel/exchange.h"
@@ -73,9 +72,9 @@ void dispatch_send(const ExchangeView& view, const DispatchRows& rows, int block
 void dispatch_receive(const ExchangeView& view, cudaStream_t stream);
 
 // Received rows go to the tiles of a plan that plan_rows has made of the received ids and weights of all places, without
-// rows to round; its slot_of needs an entry more, -1 for no expert. codes: fp8_codes(plan, d); scales: [row_capacity].
-using RowScale = std::remove_pointer_t<decltype(RowsToRound::scales)>;
-void place_rows(const ExchangeView& view, const RowPlan& plan, uint8_t* codes, RowScale* scales, cudaStream_t stream);
+// rows to round; its slot_of needs an entry more, -1 for no expert. codes: fp8_codes(plan, d); scales: bf16
+// [row_capacity].
+void place_rows(const ExchangeView& view, const RowPlan& plan, uint8_t* codes, uint16_t* scales, cudaStream_t stream);
 
 struct CombineRows {
   const uint16_t* out;         // bf16 [.., d], the rows of the local experts

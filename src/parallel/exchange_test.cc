@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cmath>
 #include <random>
-#include <utility>
 
 #include "base/dtype.h"
 #include "base/error.h"
@@ -20,6 +19,7 @@
 #include "ops/cuda/device.h"
 #include "ops/cuda/errors.h"
 #include "parallel/device_exchange.h"
+#include "parallel/test_support.h"
 #endif
 
 namespace hadal {
@@ -177,39 +177,6 @@ TEST(ExchangeReference, TheOwnerDoesNotMatter) {
 #ifdef HADAL_HAVE_CUDA
 using namespace hadal::cuda;
 
-template <typename T>
-class OnGpu {  // memory on the current device
- public:
-  explicit OnGpu(const std::vector<T>& host) : count_(host.size()) {
-    void* data = nullptr;
-    HADAL_CUDA(cudaMalloc(&data, std::max<size_t>(count_, 1) * sizeof(T)));
-    data_ = static_cast<T*>(data);
-    HADAL_CUDA(cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  OnGpu(OnGpu&& other) noexcept : data_(std::exchange(other.data_, nullptr)), count_(other.count_) {}
-  OnGpu(const OnGpu&) = delete;
-  OnGpu& operator=(const OnGpu&) = delete;
-  OnGpu& operator=(OnGpu&&) = delete;
-  ~OnGpu() { (void)cudaFree(data_); }
-  T* get() const { return data_; }
-  std::vector<T> host() const { return read(data_, count_); }
-  static std::vector<T> read(const T* data, size_t count) {
-    std::vector<T> v(count);
-    HADAL_CUDA(cudaMemcpy(v.data(), data, count * sizeof(T), cudaMemcpyDeviceToHost));
-    return v;
-  }
-
- private:
-  T* data_ = nullptr;
-  size_t count_ = 0;
-};
-
-std::vector<uint16_t> bits(const std::vector<float>& values) {
-  std::vector<uint16_t> b;
-  for (const float v : values) b.push_back(to_bf16(v));
-  return b;
-}
-
 // What a rank has on its GPU in a step.
 struct RankOnGpu {
   cudaStream_t stream;
@@ -278,7 +245,7 @@ void expect_grouped(const ExchangeView& view, const ReceivedTokens& want) {
       std::vector<uint8_t>(row_plan_bytes(shape.places(), shape.topk, slots, shape.experts, true)));
   const RowPlan plan = row_plan(block.get(), shape.places(), shape.topk, slots, shape.experts, true);
   const OnGpu<uint8_t> codes(std::vector<uint8_t>(fp8_codes(plan, shape.d), 0xff));
-  const OnGpu<RowScale> scales(std::vector<RowScale>(plan.row_capacity));
+  const OnGpu<uint16_t> scales(std::vector<uint16_t>(plan.row_capacity));
   plan_rows(plan, memory.ids, memory.weights, shape.places(), shape.topk, slots_on_gpu.get(), slots, {}, nullptr);
   place_rows(view, plan, codes.get(), scales.get(), nullptr);
   HADAL_CUDA(cudaDeviceSynchronize());
@@ -297,12 +264,7 @@ void expect_grouped(const ExchangeView& view, const ReceivedTokens& want) {
                                    [&](const TokenTile& t) { return row >= t.row0 && row < t.row0 + t.n; });
     ASSERT_TRUE(tile != tiles.end());
     ASSERT_EQ(tile->slot, slot_of[id]);
-    float scale;
-    if constexpr (std::is_same_v<RowScale, float>)
-      scale = have_scales[row];
-    else
-      scale = from_bf16(have_scales[row]);
-    wrong += !(scale == want.scales[place]);
+    wrong += !(from_bf16(have_scales[row]) == want.scales[place]);
     const int in_tile = row - tile->row0;
     for (int b = 0; b < shape.d; ++b) {
       const size_t at = Fp8Tile{tile->row0, tile->n, groups}.code(b / 128, in_tile) +

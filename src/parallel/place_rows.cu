@@ -7,18 +7,11 @@
 namespace hadal::cuda {
 namespace {
 
-__device__ __forceinline__ RowScale row_scale(float power) {
-  if constexpr (std::is_same_v<RowScale, float>)
-    return power;
-  else
-    return static_cast<RowScale>(__float_as_uint(power) >> 16);  // bf16
-}
-
 constexpr int kRows = 8;  // of a block; rows of a tile are a multiple of it
 
 // Sixteen channels of eight rows a thread. Rows that fill a tile up have weight 0 and take what lies at place 0.
 __global__ void place_rows_kernel(const uint8_t* codes, const float* scales, int groups, RowPlan plan, uint8_t* to,
-                                  RowScale* to_scales) {
+                                  uint16_t* to_scales) {
   wait_for_previous();
   let_next_start();
   const int first = static_cast<int>(blockIdx.y) * kRows, t = threadIdx.x;
@@ -26,7 +19,7 @@ __global__ void place_rows_kernel(const uint8_t* codes, const float* scales, int
   const TokenTile tile = plan.tiles[blockIdx.x];
   if (first >= tile.n) return;
   const int* places = plan.row_token + tile.row0 + first;
-  if (t < kRows) to_scales[tile.row0 + first + t] = row_scale(scales[places[t]]);
+  if (t < kRows) to_scales[tile.row0 + first + t] = bf16_of_power(scales[places[t]]);
   if (t >= groups * 8) return;
   const Fp8Tile where{tile.row0, tile.n, groups};
   uint4 v[kRows];
@@ -39,7 +32,7 @@ __global__ void place_rows_kernel(const uint8_t* codes, const float* scales, int
 
 }  // namespace
 
-void place_rows(const ExchangeView& view, const RowPlan& plan, uint8_t* codes, RowScale* scales, cudaStream_t stream) {
+void place_rows(const ExchangeView& view, const RowPlan& plan, uint8_t* codes, uint16_t* scales, cudaStream_t stream) {
   const RankMemory& own = view.rank[view.me];
   const int groups = view.shape.d / 128;
   LaunchShape shape{.grid = dim3(plan.tile_capacity, (plan.max_tile_rows + kRows - 1) / kRows),

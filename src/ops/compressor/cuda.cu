@@ -1,5 +1,5 @@
 #include "ops/compressor/compressor.h"
-#include "ops/compressor/products.h"
+#include "ops/cuda/bf16_linear.h"
 #include "ops/cuda/errors.h"
 #include "ops/cuda/hopper.cuh"
 #include "ops/cuda/launch.h"
@@ -268,14 +268,15 @@ void compressor(Context& context, const CompressorArgs& args) {
     ab = cuda.tensor(rows, dim, DType::f32);
   else
     HADAL_CUDA_CHECK(ab.type == DType::f32 && ab.cols == 2 * dim);
-  if (products_take(cuda, args.wkv) && args.x.cols == args.wkv.k) {
+  if (bf16_linear_takes(cuda, args.wkv) && args.x.cols == args.wkv.k) {
     const auto data = [](const Weight& w) { return static_cast<const uint16_t*>(w.data); };
-    products(cuda, {args.x.bf16(),
-                    {data(args.wkv), args.ratio == 1 ? nullptr : data(args.wgate)},
-                    rows,
-                    dim,
-                    args.wkv.k,
-                    ab.f32()});
+    bf16_linear(cuda, {args.x.bf16(),
+                       {data(args.wkv), args.ratio == 1 ? nullptr : data(args.wgate)},
+                       rows,
+                       dim,
+                       args.wkv.k,
+                       ab.f32(),
+                       nullptr});
   } else {
     LinearArgs half = linear_args(args.x, args.wkv, ab);
     linear(cuda, half);

@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/cuda/bf16_linear.h"
 #include "ops/cuda/errors.h"
+#include "ops/cuda/hopper.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/linear.h"
 #include "ops/cuda/row.cuh"
 #include "ops/indexer/kernels.cuh"
@@ -40,6 +43,34 @@ __global__ void head_weight_kernel(const uint16_t* projected, int64_t count, int
   w[i] = head < heads ? round_bf16(static_cast<float>(from_bf16(projected[row * heads + head]) * factor)) : 0.0f;
 }
 
+__global__ void __launch_bounds__(128) gather_kernel(const uint4* x, const int32_t* source, int units, uint4* out) {
+  wait_for_previous();
+  let_next_start();
+  const uint4* from = x + int64_t{source[blockIdx.x]} * units;
+  for (int i = threadIdx.x; i < units; i += blockDim.x) out[int64_t{blockIdx.x} * units + i] = from[i];
+}
+
+// weights_proj x: so few outputs that tiles of linear() leave most of the card without work.
+void project_heads(CudaContext& cuda, const IndexerArgs& args, const Tensor& projected) {
+  const Weight& w = args.weights_proj;
+  if (!bf16_linear_takes(cuda, w) || w.n % 128 == 0 || args.x.cols != w.k) {
+    LinearArgs project = linear_args(args.x, w, projected);
+    project.x_row = args.x_source;
+    return linear(cuda, project);
+  }
+  Scratch scratch(cuda);
+  const int rows = args.rows->rows;
+  const uint16_t* x = args.x.bf16();
+  if (args.x_source != nullptr) {
+    auto* gathered = scratch.get<uint16_t>(int64_t{rows} * w.k);
+    launch("rows of the indexer", gather_kernel,
+           {.grid = dim3(rows), .block = dim3(128), .stream = cuda.stream(), .early = true},
+           reinterpret_cast<const uint4*>(x), args.x_source, w.k / 8, reinterpret_cast<uint4*>(gathered));
+    x = gathered;
+  }
+  bf16_linear(cuda, {x, {static_cast<const uint16_t*>(w.data), nullptr}, rows, w.n, w.k, nullptr, projected.bf16()});
+}
+
 __global__ void trace_kernel(const IndexLists lists, int first_row, const float* scores, int64_t stride, float* trace,
                              int64_t cols) {
   const int row = first_row + blockIdx.x;
@@ -76,9 +107,7 @@ void indexer(Context& context, const IndexerArgs& args) {
   const Tensor q = cuda.activations(rows, int64_t{args.heads} * args.index_dim);
   linear(cuda, linear_args(args.qr, args.wq_b, q));
   const Tensor projected = cuda.activations(rows, args.heads);
-  LinearArgs project = linear_args(args.x, args.weights_proj, projected);
-  project.x_row = args.x_source;
-  linear(cuda, project);
+  project_heads(cuda, args, projected);
 
   ScoreProblem s{};
   s.heads = args.heads;

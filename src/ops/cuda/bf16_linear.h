@@ -1,4 +1,4 @@
-// The two products of the compressor in 16 bits on Hopper's matrix unit: y = [W0; W1] x with fp32 results.
+// y = W x for bf16 weights on Hopper's matrix unit; two weights of one shape as one product.
 //
 // k is cut into four chains, each one sequence of tensor core products of 16 values in ascending k, and their sums are added in
 // ascending order: the same bits for any number of rows. The matrix unit cuts off what does not fit a sum, so that a chain's
@@ -13,15 +13,17 @@
 
 namespace hadal::cuda {
 
-struct Products {
+struct Bf16Linear {
   const uint16_t* x;     // bf16 [rows, k]
   const uint16_t* w[2];  // bf16 [n, k] each; the second may be null
   int rows, n, k;
-  float* y;  // fp32 [rows, n or 2 n]: the second's results behind the first's
+  // [rows, n or 2 n], the second's results behind the first's: fp32, or bf16 where n is no multiple of 128.
+  float* y;
+  uint16_t* y_bf16;
 };
 
-// By the shape of the weights alone.
-bool products_take(const CudaContext& cuda, const Weight& w);
-void products(CudaContext& cuda, const Products& p);
+// By the shape of the weight alone.
+bool bf16_linear_takes(const CudaContext& cuda, const Weight& w);
+void bf16_linear(CudaContext& cuda, const Bf16Linear& p);
 
 }  // namespace hadal::cuda
