@@ -38,6 +38,7 @@ inline constexpr ExpertsCase kExpertsCases[] = {
     {"tiles, one row", 1, 8, 3, 256, 256},
     {"tiles, a share of the experts is local", 65, 8, 3, 256, 256, Routing::random, 10, 1, true},
     {"tiles, all rows take the same experts", 161, 4, 2, 512, 256, Routing::one_set},
+    {"tiles, a last part that is smaller", 264, 4, 1, 256, 256, Routing::one_set},
     {"tiles, a width of the matrix kernel for 16-bit rows", 41, 4, 2, 256, 128},
     // Every scale that a bf16 weight can have, in two halves, so that the results are bf16 numbers too.
     {"low scales", 3, 4, 2, 256, 256, Routing::random, 10, 1, false, 4, 130},

@@ -37,16 +37,18 @@ constexpr int kDrainBarrier = 1;  // the first named barrier of warps that take 
 // these have nothing to consume where the other block has not begun.
 constexpr int kNumbers = kWork + 2;
 
-// Tokens come in equal parts, whose sums must fit the registers. (With unequal parts ptxas serialises the products,
-// C7511.)
+// Tokens come in equal parts, whose sums must fit the registers, or in equal parts and a smaller one. (Of those, ptxas serialises
+// the products of some, C7511: 264 in parts of 56, 248, and 216 or 232 beside these two.)
 constexpr int part_tokens(int n) {
+  if (n == 264) return 48;
+  if (n == 272) return 56;
   int parts = 1;
   while (n % (8 * parts) != 0 || n / parts > kUnitTokens) ++parts;
   return n / parts;
 }
 // All multiples of 64 are there: then the last chunk of results of a width has tokens of every tile that takes this
 // width.
-using Widths = WidthList<32, 64, 96, 128, 144, 160, 168, 192, 200, 224, 240, 256, 280, 288>;
+using Widths = WidthList<32, 64, 96, 128, 144, 160, 168, 192, 200, 224, 240, 256, 264, 272, 280, 288>;
 
 template <int... N>
 __device__ __forceinline__ int width_of(WidthList<N...>, int n) {
@@ -100,11 +102,37 @@ __device__ __forceinline__ void decode_weights(const RawWeights& raw, uint32_t* 
 template <int N>
 __device__ __forceinline__ void multiply_tile(WideShared& s, Rings& rings, int pairs, int group, int thread,
                                               float* sum) {
-  constexpr int kPart = part_tokens(N), kParts = N / kPart;
+  constexpr int kPart = part_tokens(N), kParts = (N + kPart - 1) / kPart, kLast = N - (kParts - 1) * kPart;
   float partial[kPart / 2];
 #pragma unroll
   for (int i = 0; i < kPart / 2; ++i) partial[i] = 0;
   uint32_t a[32];
+  // Of a part, with both k tiles.
+  const auto products = [&]<int kTokens>(std::integral_constant<int, kTokens>, int part, const RawWeights& second)
+      __attribute__((always_inline)) {
+    const uint64_t descriptor = k_major_descriptor(smem_address(s.tokens[rings.unit.stage]));
+    const uint64_t tokens = uniform(static_cast<uint32_t>(descriptor)) | descriptor >> 32 << 32;
+    uint64_t* empty = &s.unit_empty[rings.unit.stage];
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) Wgmma<kTokens>::rs_e5m2(partial, a + 4 * i, tokens + 2 * i, i == 0 ? 0 : 1);
+    if (part == 0) {  // behind the products of the first k tile
+      wgmma_commit();
+      decode_weights(second, a + 16);
+      __syncwarp();
+      if (thread % 32 == 0) mbarrier_arrive(&s.weights_empty[rings.weights.stage]);
+      rings.weights.advance();
+      wgmma_fence();
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) Wgmma<kTokens>::rs_e5m2(partial, a + 16 + 4 * i, tokens + kUnitTokens * 8 + 2 * i, 1);
+    wgmma_commit();
+    rings.unit.advance();
+    if (part + 1 < kParts) mbarrier_wait(&s.unit_full[rings.unit.stage], rings.unit.parity);
+    promote<kTokens>(sum + part * kPart / 2, partial);
+    __syncwarp();
+    if (thread % 32 < kCluster) mbarrier_arrive_at(empty, thread % 32);
+  };
 #pragma unroll 1
   do {
     mbarrier_wait(&s.weights_full[rings.weights.stage], rings.weights.parity);
@@ -113,30 +141,8 @@ __device__ __forceinline__ void multiply_tile(WideShared& s, Rings& rings, int p
     const RawWeights second = load_weights(tile[1], group, thread);
     mbarrier_wait(&s.unit_full[rings.unit.stage], rings.unit.parity);
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      const uint64_t descriptor = k_major_descriptor(smem_address(s.tokens[rings.unit.stage]));
-      const uint64_t tokens = uniform(static_cast<uint32_t>(descriptor)) | descriptor >> 32 << 32;
-      uint64_t* empty = &s.unit_empty[rings.unit.stage];
-      wgmma_fence();
-#pragma unroll
-      for (int i = 0; i < 4; ++i) Wgmma<kPart>::rs_e5m2(partial, a + 4 * i, tokens + 2 * i, i == 0 ? 0 : 1);
-      if (part == 0) {  // behind the products of the first k tile
-        wgmma_commit();
-        decode_weights(second, a + 16);
-        __syncwarp();
-        if (thread % 32 == 0) mbarrier_arrive(&s.weights_empty[rings.weights.stage]);
-        rings.weights.advance();
-        wgmma_fence();
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) Wgmma<kPart>::rs_e5m2(partial, a + 16 + 4 * i, tokens + kUnitTokens * 8 + 2 * i, 1);
-      wgmma_commit();
-      rings.unit.advance();
-      if (part + 1 < kParts) mbarrier_wait(&s.unit_full[rings.unit.stage], rings.unit.parity);
-      promote<kPart>(sum + part * kPart / 2, partial);
-      __syncwarp();
-      if (thread % 32 < kCluster) mbarrier_arrive_at(empty, thread % 32);
-    }
+    for (int part = 0; part < kParts - 1; ++part) products(std::integral_constant<int, kPart>{}, part, second);
+    products(std::integral_constant<int, kLast>{}, kParts - 1, second);
   } while (--pairs > 0);
 }
 
