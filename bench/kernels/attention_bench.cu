@@ -239,6 +239,18 @@ void check_bits(const char* name, Step& step) {
     std::printf("check %s, %s: of Q4 %zu values differ\n", name, kKernels[static_cast<int>(kernel)],
                 wrong_q4(step, once));
   }
+  if (step.p.has_entries) {  // entries that a call before has expanded
+    step.use(AttentionKernel::shared);
+    SharedEntries shared{step.scratch->get()};
+    step.p.args.shared = &shared;
+    run(step, true);
+    run(step, true);
+    const auto later = step.o.host();
+    step.p.args.shared = nullptr;
+    size_t otherwise = 0;
+    for (size_t i = 0; i < first.size(); ++i) otherwise += later[i] != first[i];
+    std::printf("check %s, shared, entries there: %zu values from the first kernel\n", name, otherwise);
+  }
   run(step, false);  // in the order of the specification, one key after the other
   const auto general = step.o.host();
   std::vector<double> have, want;
@@ -268,8 +280,9 @@ void check(const char* name, Step& step) {
 
 const char* only = nullptr;  // part of the names of the cases that run; null: all, and the checks
 
+// entries_there: of the kernel that shares rows, a layer whose entries were expanded for one before.
 void time_case(const char* name, int rows, int segments, int entries, const AttentionKernel* kernel = nullptr,
-               bool q4 = false) {
+               bool q4 = false, bool entries_there = false) {
   if (only != nullptr && std::strstr(name, only) == nullptr) return;
   std::vector<std::unique_ptr<Step>> steps;
   const int sets = rows >= 1024 ? 2 : 8;
@@ -277,6 +290,12 @@ void time_case(const char* name, int rows, int segments, int entries, const Atte
   if (kernel != nullptr)
     for (auto& step : steps) step->use(*kernel);
   for (auto& step : steps) step->round_output(q4);
+  std::vector<SharedEntries> shared(sets);
+  for (int i = 0; entries_there && i < sets; ++i) {
+    shared[i].memory = steps[i]->scratch->get();
+    steps[i]->p.args.shared = &shared[i];
+    run(*steps[i], true);
+  }
   const double keys = kWindow + (entries ? kTopK : 0);
   const double flops = 4.0 * rows * kHeads * kDim * keys, bytes = (q4 ? 3.0 : 4.0) * rows * kHeads * kDim;
   const Time t = time_graph(sets, [&](cudaStream_t s, int i) { steps[i]->matrix(s); });
@@ -303,7 +322,10 @@ int run() {
   const AttentionKernel packed = AttentionKernel::packed, shared = AttentionKernel::shared;
   time_case("T=4096 n=65536 keys=640 Q4", 4096, 1, 65536, nullptr, true);
   time_case("T=4096 n=131072 keys=640 Q4", 4096, 1, 131072, nullptr, true);
+  time_case("T=4096 n=65536 keys=640 Q4, entries there", 4096, 1, 65536, nullptr, true, true);
+  time_case("T=4096 n=131072 keys=640 Q4, entries there", 4096, 1, 131072, nullptr, true, true);
   time_case("T=256 n=65536 keys=640 Q4", 256, 1, 65536, nullptr, true);
+  time_case("T=256 n=65536 keys=640 shared Q4, entries there", 256, 1, 65536, &shared, true, true);
   time_case("T=4096 window only Q4", 4096, 1, 0, nullptr, true);
   time_case("T=256 window only Q4", 256, 1, 0, nullptr, true);
   time_case("T=4096 n=65536 keys=640 packed", 4096, 1, 65536, &packed);

@@ -12,6 +12,7 @@
 #include "ops/experts/pack.h"
 #include "ops/experts/shared.h"
 #include "ops/operators.h"
+#include "ops/sparse_attention/kernels.h"
 
 namespace hadal {
 namespace {
@@ -234,6 +235,7 @@ const Operators& cuda_operators() {
                                       .load_experts = load_experts,
                                       .load_table = load_table,
                                       .linear_input = cuda::linear_input,
+                                      .shared_entries_bytes = cuda::shared_entries_bytes,
                                       .begin_experts = cuda::begin_experts,
                                       .weight_room = weight_room,
                                       .random_weight = random_weight,

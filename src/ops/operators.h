@@ -81,6 +81,10 @@ struct Operators {
   // finds it: of activation_type(), or u8 for a rounded form of the backend's own. Null: activations.
   Tensor (*linear_input)(Context&, int rows, const Weight& w, int groups) = nullptr;
 
+  // Bytes of step memory for SparseAttentionArgs::shared, from arguments whose tensors need not be there; 0: nothing would be
+  // shared. Null: 0 always.
+  size_t (*shared_entries_bytes)(Context&, const SparseAttentionArgs&) = nullptr;
+
   // Begins what experts() does without knowing a row's experts, beside the router; rows, limit, x and shared are set. Then
   // come the router and experts() with the same args. Null, or nothing begun: experts() does all.
   void (*begin_experts)(Context&, ExpertsArgs&) = nullptr;

@@ -14,6 +14,9 @@ namespace hadal::deepseek_v41 {
 struct Model::Published {
   Selection selection;
   Candidates candidates;
+  // Between two owners: their layers lie behind each other, so that one piece of memory serves all owners in turn.
+  SharedEntries shared;
+  bool shares = false;  // the present owner's layers do
 };
 
 namespace {
@@ -280,19 +283,50 @@ void Model::tap(StepPlan& plan, const Residual& residual, int column, const Tens
                      main_hidden, column});
 }
 
+// Before the first layer of an owner attends: its entries are new.
+void Model::share_entries(const SparseAttentionArgs& args, Published& published) {
+  const size_t bytes = op_.shared_entries_bytes != nullptr ? op_.shared_entries_bytes(context_, args) : 0;
+  SharedEntries& shared = published.shared;
+  if (bytes > shared.bytes) shared = {context_.allocate_step(bytes), bytes};
+  shared.filled = false;
+  published.shares = bytes > 0;
+}
+
 void Model::attention(const BlockWeights& w, int layer, StepPlan& plan, const Tensor& x, const Tensor& x_rounded,
                       Step& step, Published& published, const Tensor& y, const Observer& observe) {
   const V41Config& c = config_;
   const RowSet& in = plan.in(layer);
   const RowSet& out = plan.out(layer);
   const int ratio = c.ratio(layer);
+  const CachePools& pools = plan.requests().front().state->pools();
+  const int owner = ratio > 0 ? index_of(c.kv_source_layer_ids, c.kv_source_of(layer)) : -1;
 
   Tensor& latent = step.latents[static_cast<size_t>(layer)];
   latent = context_.tensor(in.rows, static_cast<int64_t>(row_bytes(RowFormat::fp8_ue8m0_32, c.head_dim)), DType::u8);
   Tensor halves;
   if (ratio > 1 && c.is_kv_source(layer)) {
     halves = context_.tensor(in.rows, 2 * static_cast<int64_t>(c.head_dim), DType::f32);
-    step.halves[static_cast<size_t>(index_of(c.kv_source_layer_ids, layer))] = halves;
+    step.halves[static_cast<size_t>(owner)] = halves;
+  }
+
+  SparseAttentionArgs s;
+  s.in = &in;
+  s.out = &out;
+  s.segments = &plan.segments();
+  s.heads = c.num_attention_heads;
+  s.head_dim = c.head_dim;
+  s.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  s.rope = rope(ratio);
+  s.sink = w.attention.sink;
+  s.ring = pools.ring(layer);
+  if (layer >= c.first_decoder_layer()) s.floor = plan.floor();
+  PagedRows entries;
+  if (ratio > 0) {
+    entries = pools.entries(owner);
+    s.entries = &entries;
+    s.selection = &published.selection;
+    if (c.is_kv_source(layer)) share_entries(s, published);
+    if (published.shares) s.shared = &published.shared;
   }
 
   const int32_t* source = plan.map(in, out);  // kept by the plan, so not scratch
@@ -321,11 +355,7 @@ void Model::attention(const BlockWeights& w, int layer, StepPlan& plan, const Te
   op_.attention_input(context_, p);
   see(observe, "window_kv", layer, latent);
 
-  PagedRows entries;
   if (ratio > 0) {
-    const int owner = index_of(c.kv_source_layer_ids, c.kv_source_of(layer));
-    const CachePools& pools = plan.requests().front().state->pools();
-    entries = pools.entries(owner);
     if (c.is_kv_source(layer)) {
       const CompressorWeights& cw = weights_.compressors[static_cast<size_t>(owner)];
       CompressorArgs a;
@@ -393,24 +423,9 @@ void Model::attention(const BlockWeights& w, int layer, StepPlan& plan, const Te
   }
   if (out.rows == 0) return;
 
-  SparseAttentionArgs s;
-  s.in = &in;
-  s.out = &out;
-  s.segments = &plan.segments();
-  s.heads = c.num_attention_heads;
-  s.head_dim = c.head_dim;
-  s.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  s.rope = rope(ratio);
-  s.sink = w.attention.sink;
   s.q = p.q;
   s.q_angles = p.q_angles;
   s.latent = latent;
-  s.ring = plan.requests().front().state->pools().ring(layer);
-  if (layer >= c.first_decoder_layer()) s.floor = plan.floor();
-  if (ratio > 0) {
-    s.entries = &entries;
-    s.selection = &published.selection;
-  }
   s.o = linear_input(op_, context_, out.rows, w.attention.wo_a, c.o_groups);
   op_.sparse_attention(context_, s);
   op_.attention_output(context_, {out.rows, c.o_groups, s.o, w.attention.wo_a, w.attention.wo_b, y});

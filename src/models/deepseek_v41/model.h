@@ -104,6 +104,7 @@ class Model {
   Step run(StepPlan& plan, std::span<const uint32_t* const> engram_rows_of, const Observer& observe);
   void give_commit(StepPlan& plan, const Step& step, const int32_t* accepted);
   std::vector<const uint32_t*> upload_engram_index(StepPlan& plan);
+  void share_entries(const SparseAttentionArgs& args, Published& published);
   void attention(const BlockWeights& w, int layer, StepPlan& plan, const Tensor& x, const Tensor& x_rounded, Step& step,
                  Published& published, const Tensor& y, const Observer& observe);
   void moe(const MoeWeights& w, const RowSet& rows, int topk, const uint8_t* image, const Tensor& x, const Tensor& y,

@@ -67,19 +67,29 @@ class Test final : public OperatorCase {
                           std::vector<uint8_t>(4 * ((width + 31) / 32), 127)};
     if (backend.operators().linear_input != nullptr)
       bound->o_read = backend.output_linear_input(out_rows, backend.weight(wo_a), 1);
-    return {[&backend, bound] {
-              backend.operators().sparse_attention(backend.context(), bound->args);
+    // What layers with the same entries share: the second call finds it.
+    const Operators& operators = backend.operators();
+    const size_t shared_bytes =
+        operators.shared_entries_bytes != nullptr ? operators.shared_entries_bytes(backend.context(), args) : 0;
+    if (shared_bytes > 0) {
+      bound->shared.memory = backend.context().allocate_step(shared_bytes);
+      args.shared = &bound->shared;
+    }
+    return {[&backend, &operators, bound, shared_bytes] {
+              bound->shared.filled = false;
+              operators.sparse_attention(backend.context(), bound->args);
+              if (shared_bytes > 0) operators.sparse_attention(backend.context(), bound->args);
               if (bound->q_angles) {
                 SparseAttentionArgs rotated = bound->args;
                 rotated.q = bound->q;
                 rotated.q_angles = bound->q_angles;
                 rotated.o = bound->o_of_angles;
-                backend.operators().sparse_attention(backend.context(), rotated);
+                operators.sparse_attention(backend.context(), rotated);
               }
               if (bound->o_read.type != DType::u8) return;
               SparseAttentionArgs again = bound->args;
               again.o = bound->o_read;
-              backend.operators().sparse_attention(backend.context(), again);
+              operators.sparse_attention(backend.context(), again);
             },
             [&backend, bound](Outputs& out) {
               out["o"] = backend.download(bound->args.o);
@@ -132,6 +142,7 @@ class Test final : public OperatorCase {
     SparseAttentionArgs args;
     Tensor o_read;
     Tensor q, q_angles, o_of_angles;
+    SharedEntries shared;
   };
 
   int64_t bytes(RowFormat format) const { return static_cast<int64_t>(row_bytes(format, c_.head_dim)); }

@@ -14,14 +14,15 @@ constexpr int kWarps = 8, kWarpRows = 8, kTogether = 4;
 __device__ __forceinline__ uint64_t shared_source(const AttentionProblem& p, const ExpandedRows& e, int i) {
   if (i == 0) return 0;
   const auto& a = p.args;
-  if (i < e.first_ring)
-    return reinterpret_cast<uint64_t>(static_cast<const uint8_t*>(a.latent.data) + int64_t{i - 1} * a.latent.cols);
-  if (i < e.first_entry) {
+  if (i >= e.first_ring) {
     const int segment = (i - e.first_ring) / a.ring.window, slot = (i - e.first_ring) % a.ring.window;
     return reinterpret_cast<uint64_t>(
         a.ring.base + (static_cast<int64_t>(p.segments.slot[segment]) * a.ring.window + slot) * a.ring.row_bytes);
   }
-  const int at = (i - e.first_entry) >> e.page_shift, row = (i - e.first_entry) & ((1 << e.page_shift) - 1);
+  if (i >= e.first_latent)
+    return reinterpret_cast<uint64_t>(static_cast<const uint8_t*>(a.latent.data) +
+                                      int64_t{i - e.first_latent} * a.latent.cols);
+  const int at = (i - 1) >> e.page_shift, row = (i - 1) & ((1 << e.page_shift) - 1);
   const int page = p.segments.page_table[at];  // [segments, page_stride] as the expanded rows have them
   if (page < 0) return 0;
   if (row == 0) e.page_begin[page] = i;  // of a page of two requests either copy serves
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   wait_for_previous();
   let_next_start();
   const int lane = threadIdx.x % 32;
-  const int first = (blockIdx.x * kWarps + threadIdx.x / 32) * kWarpRows;
+  const int first = e.begin + (blockIdx.x * kWarps + threadIdx.x / 32) * kWarpRows;
   uint64_t own = 0;  // lane i finds row first + i
   if (lane < kWarpRows && first + lane < e.count) own = shared_source(p, e, first + lane);
 #pragma unroll 1
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 void launch_expand(const AttentionProblem& p, const ExpandedRows& e, cudaStream_t stream) {
   constexpr int kThreads = 32 * kWarps, kBlockRows = kWarps * kWarpRows;
-  const auto row_blocks = static_cast<int>((e.count + kBlockRows - 1) / kBlockRows);
+  const auto row_blocks = static_cast<int>((e.count - e.begin + kBlockRows - 1) / kBlockRows);
   launch("expand_kernel", expand_kernel,
          {.grid = dim3(row_blocks), .block = dim3(kThreads), .stream = stream, .early = true}, p, e);
 }

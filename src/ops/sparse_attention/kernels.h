@@ -43,7 +43,10 @@ void general_attention(const AttentionProblem& problem, int most_keys, cudaStrea
 bool matrix_attention_takes(const AttentionProblem& problem, int most_keys);
 AttentionKernel attention_kernel_for(const AttentionProblem& problem, int most_keys, int multiprocessors);
 size_t attention_scratch_bytes(const AttentionProblem& problem, AttentionKernel kernel);
+// Operators::shared_entries_bytes.
+size_t shared_entries_bytes(Context& context, const SparseAttentionArgs& args);
 // lasting: few_attention_lasting_bytes of memory that was zero at first and that only this function has written since.
+// scratch: may be args.shared's memory.
 void matrix_attention(const AttentionProblem& problem, AttentionKernel kernel, int most_keys, void* scratch,
                       void* lasting, int multiprocessors, cudaStream_t stream);
 

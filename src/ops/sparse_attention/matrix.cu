@@ -260,11 +260,13 @@ size_t align(size_t bytes) { return (bytes + 255) / 256 * 256; }
 // All but the addresses.
 ExpandedRows layout(const AttentionProblem& p, AttentionKernel kernel) {
   ExpandedRows e{};
-  e.first_ring = 1 + p.in.rows;
-  e.first_entry = e.first_ring + p.segments.count * p.args.ring.window;
   while (p.has_entries && 1 << e.page_shift < p.entries.page_rows) ++e.page_shift;
   const int64_t pages = p.has_entries ? int64_t{p.segments.count} * p.segments.page_stride : 0;
-  if (kernel == AttentionKernel::shared) e.count = e.first_entry + pages * p.entries.page_rows;
+  const int64_t entries = kernel == AttentionKernel::shared ? pages * p.entries.page_rows : 0;
+  e.first_latent = static_cast<int>(1 + entries);
+  e.first_ring = e.first_latent + p.in.rows;
+  e.count = e.first_ring + int64_t{p.segments.count} * p.args.ring.window;
+  e.begin = p.args.shared != nullptr && p.args.shared->filled ? e.first_latent : 0;
   return e;
 }
 
@@ -287,9 +289,9 @@ AttentionKernel attention_kernel_for(const AttentionProblem& p, int most_keys, i
   // Shared rows when each serves five keys on average, so that expanding them once saves time, and pages can be found.
   const bool pages = !p.has_entries || (p.entries.pages > 0 && (page_rows & (page_rows - 1)) == 0);
   constexpr int64_t kMostSharedRows = 512 << 10;  // half a gigabyte of scratch
-  const int64_t count = layout(p, AttentionKernel::shared).count;
-  return pages && count <= kMostSharedRows && 5 * count <= rows * most_keys ? AttentionKernel::shared
-                                                                            : AttentionKernel::packed;
+  const ExpandedRows e = layout(p, AttentionKernel::shared);
+  return pages && e.count <= kMostSharedRows && 5 * (e.count - e.begin) <= rows * most_keys ? AttentionKernel::shared
+                                                                                            : AttentionKernel::packed;
 }
 
 size_t attention_scratch_bytes(const AttentionProblem& p, AttentionKernel kernel) {
@@ -313,6 +315,7 @@ void matrix_attention(const AttentionProblem& p, AttentionKernel kernel, int mos
     }
     e.rows = at;
     launch_expand(p, e, stream);
+    if (p.args.shared != nullptr) p.args.shared->filled = true;
   }
 
   const auto run = kernel == AttentionKernel::packed ? matrix_kernel<true> : matrix_kernel<false>;

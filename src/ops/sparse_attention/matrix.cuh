@@ -7,12 +7,13 @@
 
 namespace hadal::cuda {
 
-// Expanded rows: one of zeros, which stands for keys past the end of a list; then the rows of the step, the rings of the
-// segments and their pages.
+// Expanded rows: one of zeros, which stands for keys past the end of a list; then the pages of the segments, the rows of the
+// step and the rings of the segments.
 struct ExpandedRows {
   uint8_t* rows;
   int32_t* page_begin;  // [pages of the pool] expanded row of the first row of a page
-  int first_ring, first_entry;
+  int first_latent, first_ring;
+  int begin;       // rows before it were expanded by a layer before this one
   int page_shift;  // rows of a page as a power of two
   int64_t count;
 };
@@ -47,7 +48,7 @@ __device__ __forceinline__ int expanded_window_row(const ExpandedRows& e, const 
                                                    const KeyList& keys, int query, int t) {
   const int window = p.args.ring.window;
   return t < keys.ring_count ? e.first_ring + p.out.segment[query] * window + (keys.ring_first + t) % window
-                             : 1 + keys.latent_first + t - keys.ring_count;
+                             : e.first_latent + keys.latent_first + t - keys.ring_count;
 }
 __device__ __forceinline__ int expanded_entry_row(const ExpandedRows& e, int row) {
   return e.page_begin[row >> e.page_shift] + (row & ((1 << e.page_shift) - 1));

@@ -14,6 +14,7 @@ namespace hadal {
 //              o_n = bf16( sum_t bf16(e_t) v_t / (sum_t e_t + exp(sink_n - M)) )
 // then the last rope.dim channels of o_n are rotated back by the conjugate at p and rounded again.
 // bf16(e_t) is the published rounding of `bf16` and `official`; fp32 keeps e_t.
+struct SharedEntries;
 struct SparseAttentionArgs {
   const RowSet* in = nullptr;   // rows that `latent` holds
   const RowSet* out = nullptr;  // query rows, a suffix of `in` in every segment
@@ -33,10 +34,20 @@ struct SparseAttentionArgs {
 
   const PagedRows* entries = nullptr;  // null: window only
   const Selection* selection = nullptr;
+  SharedEntries* shared = nullptr;  // null: of this call alone
 
   Tensor o;  // [out.rows, heads * head_dim], as Operators::linear_input has it for wo_a
   // f32 [out.rows, rope.dim] where q is not rotated yet, else empty: cosine and sine of each pair. May rotate q in place.
   Tensor q_angles;
+};
+
+// Where layers that see the same entries in a step leave each other these in the form in which a backend reads them. The first
+// one's arguments say how many bytes of step memory that takes (Operators::shared_entries_bytes); the rows of the step and of
+// the rings, which are each layer's own, lie behind the entries, so later layers must not have more rows in `in`.
+struct SharedEntries {
+  void* memory = nullptr;
+  size_t bytes = 0;
+  bool filled = false;  // with the entries, by a call before
 };
 
 }  // namespace hadal
