@@ -9,6 +9,7 @@
 //   kKeySlab, kTileStride  bytes between slabs of 64 channels of the keys, and between the tiles of a pair
 //   query, tile            64-row slabs of the query; keys
 //   probability [2]        [head][key] of a tile
+//   sink [2][heads]        in powers of two, for each group
 //   top, total [2][heads]  running maximum after a tile; sums of the even and the odd tiles
 //   rotation [4][32]       of four queries in turn
 //   query_full, query_empty, full[tile][half], empty[tile][half]
@@ -85,6 +86,9 @@ __device__ __forceinline__ void consume(S& s, const AttentionProblem& p, int beg
   uint32_t values[2] = {lower(mn_major_descriptor(tiles + Group * 4 * S::kKeySlab, S::kKeySlab)),
                         lower(mn_major_descriptor(tiles + S::kTileStride + Group * 4 * S::kKeySlab, S::kKeySlab))};
   const uint64_t other_probability = k_major_descriptor(smem_address(s.probability[kOther]));
+  // A load from memory at the end of every query would show: it misses L1 beside all this shared memory.
+  if (lane < 16) s.sink[Group][warp * 16 + lane] = p.args.sink[warp * 16 + lane] * kLog2e;
+  __syncwarp();
   uint32_t parity = 0, query_parity = 0;
   const auto position = [&](int q) { return q < end ? __ldg(&p.out.position[q]) : 0; };
   int next_position = 0;
@@ -247,7 +251,7 @@ __device__ __forceinline__ void consume(S& s, const AttentionProblem& p, int beg
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float even = Group == 0 ? total[i] : other_total[i], odd = Group == 0 ? other_total[i] : total[i];
-      denominator[i] = fmaf(even, factor[1][i], odd) + exp2f(p.args.sink[head + 8 * i] * kLog2e - top[i]);
+      denominator[i] = fmaf(even, factor[1][i], odd) + exp2f(s.sink[Group][head + 8 * i] - top[i]);
     }
     store_output<256>(sum, denominator, p, q, head, 256 * Group, Group == 1 ? p.args.rope.dim : 0, s.rotation[n % 4],
                       s.probability[Group]);

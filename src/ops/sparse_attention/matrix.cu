@@ -31,7 +31,7 @@ struct Shared {
   uint8_t query[8 * kSlabBytes];
   uint8_t tile[2][8 * kSlabBytes];
   uint8_t probability[2][kSlabBytes];
-  float top[2][kHeads], total[2][kHeads];
+  float sink[2][kHeads], top[2][kHeads], total[2][kHeads];
   // Of two queries in turn: expanded rows, or addresses of packed ones with kIsEntry. Only the producers read it.
   uint64_t row[2][kMostKeys];
   int count[4];  // of four in turn: the consumers may be two queries behind

@@ -77,16 +77,27 @@ __device__ __forceinline__ void probabilities(float* score, float scale, const f
   probabilities(score, operand, sum);
 }
 
-// Values 4 j + 2 i and the next of a thread's sums of Columns columns: divided, rounded, turned back where they are rotated
-// channels, from column `rotated` on (at most the last 64), and rounded again.
-template <int Columns>
-__device__ __forceinline__ uint32_t output_pair(const float* sum, int j, int i, const float (&inverse)[2], int rotated,
-                                                const float2* rotations) {
-  const uint32_t pair = pack_bf16x2(sum[4 * j + 2 * i] * inverse[i], sum[4 * j + 2 * i + 1] * inverse[i]);
-  if (8 * (j + 8) < Columns || 8 * j < rotated) return pair;
-  const float2 cs = rotations[(8 * j - rotated) / 2 + threadIdx.x % 4];
-  const float x = __uint_as_float(pair << 16), y = __uint_as_float(pair & 0xffff0000u);
-  return pack_bf16x2(x * cs.x + y * cs.y, y * cs.x - x * cs.y);
+// Values 4 j + 2 i and the next of a thread's sums, divided and rounded.
+__device__ __forceinline__ uint32_t output_pair(const float* sum, int j, int i, const float (&inverse)[2]) {
+  return pack_bf16x2(sum[4 * j + 2 * i] * inverse[i], sum[4 * j + 2 * i + 1] * inverse[i]);
+}
+// Rotated channels, which are those from column `rotated` on (at most the last 64 of the 8 * Blocks), turned back and rounded
+// again. All rotations are asked for together.
+template <int Blocks>
+__device__ __forceinline__ void turn_back(uint32_t (&part)[Blocks][2], int rotated, const float2* rotations) {
+  if (rotated >= 8 * Blocks) return;
+  float2 cs[8];
+#pragma unroll
+  for (int b = 0; b < 8; ++b) cs[b] = rotations[max(8 * (Blocks - 8 + b) - rotated, 0) / 2 + threadIdx.x % 4];
+#pragma unroll
+  for (int b = 0; b < 8; ++b)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      uint32_t& pair = part[Blocks - 8 + b][i];
+      const float x = __uint_as_float(pair << 16), y = __uint_as_float(pair & 0xffff0000u);
+      const uint32_t turned = pack_bf16x2(x * cs[b].x + y * cs[b].y, y * cs[b].x - x * cs[b].y);
+      if (8 * (Blocks - 8 + b) >= rotated) pair = turned;
+    }
 }
 
 // A warp's 16 rows of Chunks pieces of 16 bytes, through its 2 KB of shared memory: words(k) gives the thread's words of chunks
@@ -182,8 +193,8 @@ __device__ __forceinline__ void store_output(float* sum, const float (&denominat
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b)
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
-          part[b][i] = output_pair<kPart>(sum, b, i, inverse, kHeadDim - rope_dim - first, rotations);
+        for (int i = 0; i < 2; ++i) part[b][i] = output_pair(sum, b, i, inverse);
+      turn_back(part, kHeadDim - rope_dim - first, rotations);
 #pragma unroll
       for (int i = 0; i < Columns / 2 - kPart / 2; ++i) sum[i] = sum[i + kPart / 2];
       if (c > 0) __syncwarp();
@@ -199,8 +210,8 @@ __device__ __forceinline__ void store_output(float* sum, const float (&denominat
 #pragma unroll
     for (int b = 0; b < 8; ++b)
 #pragma unroll
-      for (int i = 0; i < 2; ++i)
-        part[b][i] = output_pair<Columns>(sum, 8 * c + b, i, inverse, kHeadDim - rope_dim - first, rotations);
+      for (int i = 0; i < 2; ++i) part[b][i] = output_pair(sum, 8 * c + b, i, inverse);
+    if (c == Columns / 64 - 1) turn_back(part, kHeadDim - rope_dim - first - 64 * c, rotations);
     if (c > 0) __syncwarp();
     through_lines<8>(
         base, [&](int k) { return make_uint4(part[2 * k][0], part[2 * k][1], part[2 * k + 1][0], part[2 * k + 1][1]); },

@@ -23,7 +23,7 @@ struct Shared {
   uint8_t query[8 * kSlabBytes];
   uint8_t tile[8 * kKeySlab];
   uint8_t probability[2][kSlabBytes];
-  float top[2][kHeads], total[2][kHeads];
+  float sink[2][kHeads], top[2][kHeads], total[2][kHeads];
   float2 rotation[4][32];
   KeySpan span[2];
   uint64_t query_full, query_empty;
