@@ -499,25 +499,20 @@ void Model::commit_recorded(StepPlan& plan, const Step& step, const int32_t* acc
 
 void Model::give_commit(StepPlan& plan, const Step& step, const int32_t* accepted) {
   const CachePools& pools = plan.requests().front().state->pools();
+  std::vector<CommittedLayer> layers;
   for (int l = 0; l < config_.layers(); ++l) {
     const auto i = static_cast<size_t>(l);
     if (plan.in(l).rows == 0) continue;
-    CacheCommitArgs a{&plan.in(l), &plan.segments(), accepted, step.latents[i], pools.ring(l), {}, nullptr};
+    layers.push_back({&plan.in(l), step.latents[i], pools.ring(l), {}, nullptr});
     if (config_.is_kv_source(l) && config_.ratio(l) > 1) {
       const int owner = index_of(config_.kv_source_layer_ids, l);
-      a.ab = step.halves[static_cast<size_t>(owner)];
-      a.pending = pools.pending(owner);
+      layers.back().ab = step.halves[static_cast<size_t>(owner)];
+      layers.back().pending = pools.pending(owner);
     }
-    op_.cache_commit(context_, a);
   }
   for (size_t s = 0; s < step.draft_latents.size(); ++s)
-    op_.cache_commit(context_, {&plan.draft(),
-                                &plan.segments(),
-                                accepted,
-                                step.draft_latents[s],
-                                pools.draft_ring(static_cast<int>(s)),
-                                {},
-                                nullptr});
+    layers.push_back({&plan.draft(), step.draft_latents[s], pools.draft_ring(static_cast<int>(s)), {}, nullptr});
+  op_.cache_commit(context_, {&plan.segments(), accepted, layers});
 }
 
 }  // namespace hadal::deepseek_v41

@@ -20,28 +20,38 @@ class Test final : public OperatorCase {
     const auto bytes = static_cast<int64_t>(row_bytes(format, c_.head_dim));
     const int rows = host.kept.rows(), slots = host.slots * c_.window, wide = 2 * c_.head_dim;
 
-    CacheCommitArgs args;
-    args.in = &step->kept;
-    args.segments = &step->segments;
-    args.accepted = backend.array(c_.accepted);
-    args.latent = backend.u8(random_packed_rows(random, format, c_.head_dim, rows), rows, bytes);
-    const Tensor ring{backend.pool(random_packed_rows(random, format, c_.head_dim, slots)), DType::u8, slots, bytes};
-    args.ring = {ring.u8(), static_cast<int>(bytes), c_.window};
+    const auto layer = [&](const RowSet& in) {
+      CommittedLayer l;
+      l.in = &in;
+      l.latent = backend.u8(random_packed_rows(random, format, c_.head_dim, in.rows), in.rows, bytes);
+      l.ring = {backend.pool(random_packed_rows(random, format, c_.head_dim, slots)), static_cast<int>(bytes),
+                c_.window};
+      return l;
+    };
+    const auto layers = std::make_shared<std::vector<CommittedLayer>>();
+    layers->push_back(layer(step->kept));
     Tensor pending;
     if (c_.pending) {
-      args.ab = backend.f32(random.normals(int64_t{rows} * wide), rows, wide);
+      layers->back().ab = backend.f32(random.normals(int64_t{rows} * wide), rows, wide);
       pending = backend.f32(random.normals(int64_t{host.slots} * wide), host.slots, wide);
-      args.pending = pending.f32();
+      layers->back().pending = pending.f32();
     }
-    return {[&backend, args, step] { backend.operators().cache_commit(backend.context(), args); },
+    layers->push_back(layer(step->all));  // an encoder layer sees every row
+    const CacheCommitArgs args{&step->segments, backend.array(c_.accepted), *layers};
+    const auto ring = [layers, slots, bytes](int of) {
+      return Tensor{(*layers)[of].ring.base, DType::u8, slots, bytes};
+    };
+    return {[&backend, args, step, layers] { backend.operators().cache_commit(backend.context(), args); },
             [&backend, ring, pending](Outputs& out) {
-              out["ring"] = backend.download(ring);
+              out["ring"] = backend.download(ring(0));
+              out["ring of all rows"] = backend.download(ring(1));
               if (pending) out["pending"] = backend.download(pending);
             }};
   }
 
   void compare(Numerics, const Outputs& expected, const Outputs& actual, Report& report) const override {
-    compare_exactly(report, "ring", expected.at("ring"), actual.at("ring"));
+    for (const char* name : {"ring", "ring of all rows"})
+      compare_exactly(report, name, expected.at(name), actual.at(name));
     if (c_.pending) compare_exactly(report, "pending", expected.at("pending"), actual.at("pending"));
   }
 

@@ -8,11 +8,12 @@
 
 namespace hadal::reference {
 
-void cache_commit(Context& context, const CacheCommitArgs& args) {
-  (void)context;  // copies only
-  const RowSet& in = *args.in;
-  check_shape(args.latent, DType::u8, in.rows, args.ring.row_bytes, "latent");
-  if (args.pending != nullptr) check_shape(args.ab, DType::f32, in.rows, args.ab.cols, "ab");
+namespace {
+
+void commit_layer(const CacheCommitArgs& args, const CommittedLayer& layer) {
+  const RowSet& in = *layer.in;
+  check_shape(layer.latent, DType::u8, in.rows, layer.ring.row_bytes, "latent");
+  if (layer.pending != nullptr) check_shape(layer.ab, DType::f32, in.rows, layer.ab.cols, "ab");
 
   for (int s = 0; s < args.segments->count; ++s) {
     const int32_t n = args.accepted[s];
@@ -21,17 +22,24 @@ void cache_commit(Context& context, const CacheCommitArgs& args) {
     for (int r = in.seg_begin[s]; r < in.seg_begin[s + 1]; ++r) {
       const int32_t p = in.position[r];
       if (p >= length) break;  // rejected
-      if (p >= length - args.ring.window)
-        std::copy_n(args.latent.u8(r), args.ring.row_bytes,
-                    args.ring.base + (slot * args.ring.window + p % args.ring.window) * args.ring.row_bytes);
-      if (args.pending != nullptr && length % 2 == 1 && p == length - 1)
-        std::copy_n(args.ab.f32(r), args.ab.cols, args.pending + slot * args.ab.cols);
+      if (p >= length - layer.ring.window)
+        std::copy_n(layer.latent.u8(r), layer.ring.row_bytes,
+                    layer.ring.base + (slot * layer.ring.window + p % layer.ring.window) * layer.ring.row_bytes);
+      if (layer.pending != nullptr && length % 2 == 1 && p == length - 1)
+        std::copy_n(layer.ab.f32(r), layer.ab.cols, layer.pending + slot * layer.ab.cols);
     }
     // The half group of an odd length must be among the rows.
     const int last = in.seg_begin[s + 1] - 1;
-    HADAL_CHECK(args.pending == nullptr || n == 0 || length % 2 == 0 ||
+    HADAL_CHECK(layer.pending == nullptr || n == 0 || length % 2 == 0 ||
                 (last >= in.seg_begin[s] && in.position[in.seg_begin[s]] < length && in.position[last] >= length - 1));
   }
+}
+
+}  // namespace
+
+void cache_commit(Context& context, const CacheCommitArgs& args) {
+  (void)context;  // copies only
+  for (const CommittedLayer& layer : args.layers) commit_layer(args, layer);
 }
 
 }  // namespace hadal::reference

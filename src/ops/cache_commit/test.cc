@@ -29,15 +29,12 @@ Committed commit(int first, int count, int kept, int accepted, int window) {
     latent.insert(latent.end(), bytes, static_cast<uint8_t>(p + 1));
     ab.insert(ab.end(), 64, static_cast<float>(p + 1));
   }
-  CacheCommitArgs args;
-  args.in = &step.kept;
-  args.segments = &step.segments;
-  args.accepted = &accepted;
-  args.latent = backend.u8(latent, host.kept.rows(), bytes);
-  args.ring = {ring.data(), bytes, window};
-  args.ab = backend.f32(ab, host.kept.rows(), 64);
-  args.pending = pending.data();
-  reference::cache_commit(context, args);
+  const CommittedLayer layer{&step.kept,
+                             backend.u8(latent, host.kept.rows(), bytes),
+                             {ring.data(), bytes, window},
+                             backend.f32(ab, host.kept.rows(), 64),
+                             pending.data()};
+  reference::cache_commit(context, {&step.segments, &accepted, {&layer, 1}});
 
   Committed out;
   int touched = 0;
