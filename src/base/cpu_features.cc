@@ -6,6 +6,7 @@
 
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "base/error.h"
 
@@ -111,7 +112,12 @@ Isa process_isa() {
 }
 
 void choose_isa(Isa isa) {
-  if (!cpu_supports(isa)) fail(ErrorKind::unsupported, "this CPU has no {}", to_string(isa));
+  if (!cpu_supports(isa)) {
+    std::string names;
+    for (const Isa there : supported_isas())
+      names += std::string(names.empty() ? "" : ", ") + std::string(to_string(there));
+    fail(ErrorKind::unsupported, "this CPU has no {}; it has {}", to_string(isa), names);
+  }
   const std::lock_guard lock(choice_mutex);
   if (choice_used && *choice != isa)
     fail(ErrorKind::internal, "the instruction set is already {}; it is chosen once, at start", to_string(*choice));
