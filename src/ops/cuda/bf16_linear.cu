@@ -5,6 +5,7 @@
 #include "ops/cuda/errors.h"
 #include "ops/cuda/hopper.cuh"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/streamed.cuh"
 #include "ops/cuda/tensor_map.h"
 #include "ops/cuda/wgmma.cuh"
 
@@ -74,32 +75,11 @@ __global__ void __launch_bounds__(Few<N, Outputs>::kThreads, 2) few_kernel(const
   if (warp == 4) {
     if (lane == 0) {
       wait_for_previous();
-      for (int step = 0; step < steps; ++step) {
-        if (step >= ahead) {
-          mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
-          bring_weights(step, ring.stage);
-        }
-        box_copy(s.stages[ring.stage] + Outputs * 128, &p.x, first + kStep * step, row0, &s.full[ring.stage]);
-        ring.advance();
-      }
+      supply_stages<Outputs>(s, ring, steps, ahead, &p.x, first, row0, bring_weights);
     }
     __syncwarp();
   } else {
-    int previous = -1;
-    for (int step = 0; step < steps; ++step) {
-      mbarrier_wait(&s.full[ring.stage], ring.parity);
-      const uint64_t a = k_major_descriptor(smem_address(s.stages[ring.stage]));
-      const uint64_t b = k_major_descriptor(smem_address(s.stages[ring.stage]) + Outputs * 128);
-      wgmma_fence();
-#pragma unroll
-      for (int j = 0; j < 4; ++j) Wgmma<N>::ss(sum, a + 2 * j, b + 2 * j, j > 0 || step > 0);
-      wgmma_commit();
-      wgmma_wait<1>();  // the step before is done: its stage is free
-      if (previous >= 0 && lane == 0) mbarrier_arrive(&s.empty[previous]);
-      previous = ring.stage;
-      ring.advance();
-    }
-    Wgmma<N>::await(sum);
+    multiply_stages<N, Outputs>(s, ring, steps, lane, sum);
   }
   if constexpr (S::kOverlaid) cluster_sync();  // all products are done
   if (chain > 0 && warp < 4) {

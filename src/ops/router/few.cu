@@ -4,6 +4,7 @@
 #include "ops/cuda/errors.h"
 #include "ops/cuda/exchange.cuh"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/streamed.cuh"
 #include "ops/cuda/tensor_map.h"
 #include "ops/cuda/wgmma.cuh"
 #include "ops/router/logits.h"
@@ -19,8 +20,8 @@ struct FewLogits {
   RouterSelect select;
 };
 
-// Teams of threads have a row each when they select. The gate is operand A, whose 64 rows may be more than Experts: the others are whatever lies behind, and their sums are not
-// used. Rows are operand B.
+// Teams of threads have a row each when they select. The gate is operand A, whose 64 rows may be more than Experts: the
+// others are whatever lies behind, and their sums are not used.
 template <int N, int Experts, int Teams>
 struct Few {
   static constexpr int kStageBytes = (Experts + N) * 128, kPad = (64 - Experts) * 128;
@@ -64,14 +65,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (lane == 0) {
       wait_for_previous();
       let_next_start();
-      for (int step = 0; step < steps; ++step) {
-        if (step >= ahead) {
-          mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
-          bring_gate(step, ring.stage);
-        }
-        box_copy(s.stages[ring.stage] + Experts * 128, &p.x, first + 64 * step, row0, &s.full[ring.stage]);
-        ring.advance();
-      }
+      supply_stages<Experts>(s, ring, steps, ahead, &p.x, first, row0, bring_gate);
     }
     return;
   }
@@ -79,21 +73,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   wait_for_previous();  // the words are empty from here on
   if (threadIdx.x < 128) {
     float sum[N / 2];
-    int previous = -1;
-    for (int step = 0; step < steps; ++step) {
-      mbarrier_wait(&s.full[ring.stage], ring.parity);
-      const uint64_t a = k_major_descriptor(smem_address(s.stages[ring.stage]));
-      const uint64_t b = k_major_descriptor(smem_address(s.stages[ring.stage]) + Experts * 128);
-      wgmma_fence();
-#pragma unroll
-      for (int j = 0; j < 4; ++j) Wgmma<N>::ss(sum, a + 2 * j, b + 2 * j, j > 0 || step > 0);
-      wgmma_commit();
-      wgmma_wait<1>();  // the step before is done: its stage is free
-      if (previous >= 0 && lane == 0) mbarrier_arrive(&s.empty[previous]);
-      previous = ring.stage;
-      ring.advance();
-    }
-    Wgmma<N>::await(sum);
+    multiply_stages<N, Experts>(s, ring, steps, lane, sum);
     const int expert = thread / 32 * 16 + lane / 4;
     uint64_t* to = words + chain * experts + expert0 + expert;
 #pragma unroll
