@@ -50,6 +50,9 @@ Exchange::Exchange(const ExchangeOptions& options) : options_(options) {
   if (static_cast<int>(options_.devices.size()) != shape.ranks)
     fail(ErrorKind::invalid_argument, "exchange between {} ranks: {} devices are named", shape.ranks,
          options_.devices.size());
+  if (!(options_.patience > 0 && options_.patience <= 3600))
+    fail(ErrorKind::invalid_argument, "exchange between ranks: a patience of more than 0 and at most 3,600 s, not {}",
+         options_.patience);
   for (const int device : options_.devices)
     if (!is_hopper(device_info(device)))
       fail(ErrorKind::unsupported, "exchange between ranks: GPU {} is not a Hopper GPU", device);
@@ -141,8 +144,7 @@ void Exchange::check() const {
     const uint32_t step = f.step, seen = f.seen;
     fail(ErrorKind::internal,
          "rank {} waited {} s for rank {} to {} step {}, and it is at step {}: the other rank has failed, or is slower "
-         "than "
-         "the exchange's patience",
+         "than the exchange's patience",
          r, options_.patience, source, part == kDispatch ? "dispatch" : "combine", step, seen);
   }
 }

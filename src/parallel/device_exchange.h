@@ -11,7 +11,7 @@ namespace hadal::cuda {
 struct ExchangeOptions {
   ExchangeShape shape;        // stride: the most places of a rank in any step
   std::vector<int> devices;   // of each rank; several ranks may share one
-  double patience = 10;       // seconds that a rank waits for another one
+  double patience = 10;       // seconds that a rank waits for another one, at most 3,600
   bool copy_engines = false;  // room for copy(), which needs as much again for combine
 };
 
@@ -22,7 +22,7 @@ struct ExchangeOptions {
 // blocks of all of them together are fewer than its multiprocessors.
 class Exchange {
  public:
-  // Throws invalid_argument for the shape, unsupported where a GPU cannot reach another one's memory.
+  // Throws invalid_argument for the options, unsupported where a GPU cannot reach another one's memory.
   explicit Exchange(const ExchangeOptions& options);
 
   int device(int rank) const { return options_.devices[rank]; }

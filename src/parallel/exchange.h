@@ -25,11 +25,11 @@
 
 namespace hadal {
 
-constexpr int kMaxRanks = 8, kMaxExchangeChannels = 8192;
+constexpr int kMaxRanks = 8, kMaxExchangeChannels = 8192, kMaxStride = 1 << 20;
 
 struct ExchangeShape {
   int ranks = 1;
-  int stride = 0;   // places of a rank
+  int stride = 0;   // places of a rank, at most 1,048,576
   int topk = 0;     // at most 32
   int d = 0;        // a multiple of 128, at most 8,192
   int experts = 0;  // of all ranks, a multiple of `ranks`

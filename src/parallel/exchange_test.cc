@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "base/dtype.h"
@@ -94,6 +95,7 @@ TEST(ExchangeReference, BadShapesAreRefused) {
   refused({9, 11, 6, 256, 18});
   refused({0, 11, 6, 256, 16});
   refused({4, 0, 6, 256, 16});
+  refused({4, std::numeric_limits<int>::max(), 6, 256, 16});
   refused({4, 11, 33, 256, 64});
   refused({4, 11, 6, 200, 16});
   refused({4, 11, 6, 8320, 16});
@@ -367,6 +369,12 @@ TEST_P(ExchangeOnGpu, OnAll) {
 INSTANTIATE_TEST_SUITE_P(Ways, ExchangeOnGpu, testing::Values(Way::push, Way::apart, Way::copy), [](const auto& way) {
   return way.param == Way::push ? "push" : way.param == Way::apart ? "apart" : "copy";
 });
+
+TEST(ExchangeFailure, ImpossibleOptionsAreRefused) {
+  for (const double patience : {0.0, -1.0, 1e9, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_THROW(Exchange({.shape = kFour, .devices = {0, 0, 0, 0}, .patience = patience}), Error) << patience;
+  EXPECT_THROW(Exchange({.shape = kFour, .devices = {0, 0, 0}}), Error);
+}
 
 // A rank that never sends: the others say so in the time that they were given, and later steps do not wait again.
 TEST(ExchangeFailure, ARankThatDoesNotSendIsNamed) {

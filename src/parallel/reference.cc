@@ -13,7 +13,7 @@ void check_shape(const ExchangeShape& s) {
     if (!holds) fail(ErrorKind::invalid_argument, "exchange between ranks: {}, not {}", what, have);
   };
   want(s.ranks >= 1 && s.ranks <= kMaxRanks, "1 to 8 ranks", s.ranks);
-  want(s.stride >= 1, "at least one place a rank", s.stride);
+  want(s.stride >= 1 && s.stride <= kMaxStride, "1 to 1,048,576 places a rank", s.stride);
   want(s.topk >= 1 && s.topk <= 32, "1 to 32 experts a token", s.topk);
   want(s.d >= 128 && s.d % 128 == 0 && s.d <= kMaxExchangeChannels, "a multiple of 128 channels, at most 8,192", s.d);
   want(s.experts >= s.ranks && s.experts % s.ranks == 0, "as many experts on every rank", s.experts);
