@@ -13,6 +13,7 @@ struct CacheCommitCase {
   std::vector<int32_t> accepted;
   int window, head_dim;
   bool pending = false;
+  int others = 1;  // layers that see every row, as those of the encoder, behind one that has the kept rows
 };
 inline const std::vector<CacheCommitCase>& cache_commit_list() {
   static const std::vector<CacheCommitCase> list = {
@@ -34,6 +35,7 @@ inline const std::vector<CacheCommitCase>& cache_commit_list() {
        64,
        true},
       {"pending: drafts rejected", {{4, 4}, {4, 4}, {5, 4}, {5, 4}, {7, 3}}, {1, 2, 1, 2, 0}, 8, 64, true},
+      {"more layers than a launch on a GPU takes", {{3, 21}}, {21}, 8, 64, true, 50},
       {"release", {{120, 40}, {1000, 1}}, {40, 1}, 128, 512, true},
   };
   return list;
