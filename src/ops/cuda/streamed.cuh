@@ -11,8 +11,8 @@ namespace hadal::cuda {
 // Outputs of the first `ahead` steps are under way: bring_outputs(step, stage) asks for those of another one, for whose bytes
 // and the rows' the barrier is told to wait.
 template <int Outputs, class Shared, int Stages, class Bring>
-__device__ __forceinline__ void supply_stages(Shared& s, RingPosition<Stages>& ring, int steps, int ahead, const void* x,
-                                              int first, int row0, const Bring& bring_outputs) {
+__device__ __forceinline__ void supply_stages(Shared& s, RingPosition<Stages>& ring, int steps, int ahead,
+                                              const void* x, int first, int row0, const Bring& bring_outputs) {
   for (int step = 0; step < steps; ++step) {
     if (step >= ahead) {
       mbarrier_wait(&s.empty[ring.stage], ring.parity ^ 1);
