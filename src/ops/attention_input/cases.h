@@ -28,6 +28,7 @@ inline const std::vector<AttentionInputCase>& attention_input_list() {
       {"release head", {{4000, 2}, {64, 3}}, 512, 4, 512, 64, 128},
       {"wide, many rows", {{0, 131}, {300, 6}}, 256, 2, 128, 64, 256},
       {"wide, queries for a suffix", {{0, 9, 4}, {40, 5, 5}}, 256, 2, 128, 64, 256},
+      {"release sums", {{4000, 2}}, 5120, 1, 256, 64, 256},
   };
   return list;
 }

@@ -17,6 +17,9 @@ inline constexpr AttentionOutputCase kAttentionOutputCases[] = {
     {"many rows", 67, 4, 64, 32, 64},
     {"wide", 3, 8, 512, 128, 512},
     {"wide, many rows", 150, 2, 256, 256, 256},
+    // The release's 4,096 columns of a group, and its 8,192 of wo_b.
+    {"release sums of wo_a", 3, 1, 4096, 256, 256},
+    {"release sums of wo_b", 3, 8, 64, 1024, 256},
 };
 
 Cases attention_output_cases(uint64_t seed);

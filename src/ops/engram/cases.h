@@ -38,6 +38,7 @@ inline constexpr EngramApplyCase kEngramApplyCases[] = {
     {"many rows", 66, 4, 64, 96, true},
     {"wide", 3, 4, 512, 768},
     {"wide, many rows", 140, 2, 128, 256},
+    {"release sums", 3, 1, 128, 6144},
 };
 
 Cases engram_gather_cases(uint64_t seed);

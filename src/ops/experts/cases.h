@@ -40,6 +40,7 @@ inline constexpr ExpertsCase kExpertsCases[] = {
     {"tiles, all rows take the same experts", 161, 4, 2, 512, 256, Routing::one_set},
     {"tiles, a last part that is smaller", 264, 4, 1, 256, 256, Routing::one_set},
     {"tiles, a width of the matrix kernel for 16-bit rows", 41, 4, 2, 256, 128},
+    {"tiles, release sums", 3, 1, 1, 5120, 256},
     // Every scale that a bf16 weight can have, in two halves, so that the results are bf16 numbers too.
     {"low scales", 3, 4, 2, 256, 256, Routing::random, 10, 1, false, 4, 130},
     {"high scales", 3, 4, 2, 256, 256, Routing::random, 10, 1.0 / 64, false, 126, 252},
