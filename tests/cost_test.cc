@@ -72,6 +72,19 @@ TEST_F(CostOfRelease, ProductsOfEightBits) {
     EXPECT_EQ(of(narrow, s).seconds, of(wide, s).seconds);
 }
 
+// 81 hyper-connections read and write four copies of 5,120 values, read an output and write an input. The first finds nothing
+// pending and reads the copies alone. In front of the two Engram layers and of the three that are tapped, a call writes what
+// is pending, and the next finds nothing.
+TEST_F(CostOfRelease, HyperConnections) {
+  const double row = 2 * 5120, fn = 4 * 24.0 * 4 * 5120;
+  const auto wide = cost(1, 8191, 1, PrefillMode::full), narrow = cost(1, 8191, 1, PrefillMode::full, true);
+  const double calls = 75 * (4 + 4 + 2) + (4 + 1) + 5 * (4 + 4 + 1) + 5 * (4 + 1);
+  EXPECT_DOUBLE_EQ(of(wide, Stage::hyper_connections).sum.bytes, calls * row + 80 * fn);
+  // Of 40 inputs of attention, eight are wanted as they are too, and all as Q4.
+  EXPECT_DOUBLE_EQ(of(narrow, Stage::hyper_connections).sum.bytes,
+                   (calls - 32 + 40 * (1 + 4.0 / 128) / 2) * row + 80 * fn);
+}
+
 // Bytes of a decode step: 18.8 MB an expert, of which 6, 83.8 and 96 of 96 are used.
 TEST_F(CostOfRelease, Decode) {
   for (const auto& [requests, experts] : {std::pair{1, 6.0}, {32, 83.8}, {128, 96.0}}) {

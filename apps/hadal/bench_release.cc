@@ -120,7 +120,9 @@ Call describe(OperatorId op, const void* args, int rows, int64_t context) {
     case OperatorId::hyper_connection: {
       const auto& a = *static_cast<const HyperConnectionArgs*>(args);
       call.shape += fmt::format(", {} x {}", a.copies, a.d);
-      if (a.mix == nullptr) call.shape += ", no mixing";
+      if (!a.y) call.shape += ", without y";
+      if (a.mix == nullptr) call.shape += a.norm == nullptr ? ", y alone" : ", no mixing";
+      if (a.x_rounded) call.shape += a.x ? ", x + Q4" : ", Q4";
       if (a.mix != nullptr && a.y) peer("mhc: B={} {}x{}", rows, a.copies, a.d);
       break;
     }

@@ -355,9 +355,7 @@ void StepBench::visit_step(std::span<const SegmentRequest> requests, const std::
   for (const auto& [op, cost] : call_costs(config(), plan, cost_)) costs[static_cast<size_t>(op)].push_back(cost);
   watch_->visitor = [&](OperatorId op, const void* args) {
     auto& left = costs[static_cast<size_t>(op)];
-    const auto* streams = op == OperatorId::hyper_connection ? static_cast<const HyperConnectionArgs*>(args) : nullptr;
-    if (left.empty() || (streams != nullptr && streams->mix == nullptr && streams->norm == nullptr))
-      return visit(op, args, nullptr);
+    if (left.empty()) return visit(op, args, nullptr);
     visit(op, args, &left.front());
     left.pop_front();
   };

@@ -27,8 +27,9 @@ class Counter {
   std::vector<CallCost> count() {
     const double n = plan_.rows();
     add(OperatorId::embedding, {0, n * d_ * (2 + c_.hc_mult * a_)});  // embedding
+    rows_ = n;
     for (int l = 0; l < c_.layers() && plan_.in(l).rows > 0; ++l) layer(l);
-    hyper_connection(plan_.logits().rows, 0);
+    if (plan_.logits().rows > 0) hyper_connection(plan_.logits().rows, 0, a_);
     const double logits = plan_.logits().rows, vocab = c_.vocab_size;
     if (logits > 0)
       add(OperatorId::head,
@@ -47,8 +48,14 @@ class Counter {
 
   void layer(int l) {
     const double in = plan_.in(l).rows, out = plan_.out(l).rows;
-    if (const int e = c_.engram_index(l); e >= 0) engram(in);
-    hyper_connection(in, c_.hc_mix());
+    const bool has_engram = c_.engram_index(l) >= 0;
+    const auto& taps = c_.dspark_target_layer_ids;
+    if (has_engram || std::find(taps.begin(), taps.end(), l) != taps.end()) hyper_connection(in, 0, 0);
+    if (has_engram) engram(in);
+    // With 8-bit products what linears alone read is rounded on the way: codes, and one float for 128 of them.
+    const bool x_too = c_.is_kv_source(l) || (out > 0 && (c_.is_index_source(l) || out != in));
+    const double rounded = options_.products8 ? kRounded : 0;
+    hyper_connection(in, c_.hc_mix(), rounded + (x_too || rounded == 0 ? a_ : 0));
     attention_input(in, out);
     if (c_.is_kv_source(l)) compressor(in, c_.ratio(l));
     if (out == 0) return;
@@ -56,10 +63,12 @@ class Counter {
     if (c_.is_index_source(l)) indexer(out);
     sparse_attention(in, out);
     attention_output(out);
-    hyper_connection(out, c_.hc_mix());
+    pending_ = true;
+    hyper_connection(out, c_.hc_mix(), a_);
     const double experts = c_.n_routed_experts;
     add(OperatorId::router, {2 * out * d_ * experts, weight_bytes(WeightFormat::bf16, experts * d_) + out * d_ * a_});
     expert_rows(out);
+    pending_ = true;
   }
 
   // The draft module's own latents of all rows that stay, made in every step.
@@ -73,19 +82,21 @@ class Counter {
     for (int s = 0; s < c_.draft_stages(); ++s) attention_input(rows, 0);
   }
 
-  // Copies are read and written, the sub-layer's output is read, the next input written.
-  void hyper_connection(double rows, double mix) {
-    if (rows == 0) return;
+  // Copies are read, and the sub-layer's output where one is pending; they are written where that or fewer rows than before
+  // change them, and the next input, of so many bytes a value.
+  void hyper_connection(double rows, double mix, double input_bytes) {
     const double copies = c_.hc_mult;
+    const bool changed = pending_ || rows != rows_, read = changed || input_bytes > 0;
     add(OperatorId::hyper_connection,
-        {2 * rows * mix * copies * d_,
-         weight_bytes(WeightFormat::f32, mix * copies * d_) + rows * d_ * a_ * (2 * copies + 2)});
+        {2 * rows * mix * copies * d_, weight_bytes(WeightFormat::f32, mix * copies * d_) +
+                                           rows * d_ * (a_ * (copies * (read + changed) + pending_) + input_bytes)});
+    pending_ = false;
+    rows_ = rows;
   }
 
   void engram(double rows) {
     const double columns = c_.engram_columns(), dim = c_.engram_head_dim, copies = c_.hc_mult;
-    // With 8-bit products what is gathered is rounded on the way: codes, and one float for 128 of them.
-    const double gathered = columns * dim * (options_.products8 ? 1 + 4.0 / 128 : a_);
+    const double gathered = columns * dim * (options_.products8 ? kRounded : a_);  // rounded on the way
     add(OperatorId::engram_gather, {0, rows * (columns * dim * (1 + 1.0 / 32) + gathered)});
     const double weights = (copies + 1) * d_ * columns * dim;
     add(OperatorId::engram_apply, quantised(2 * rows * weights, weight_bytes(WeightFormat::fp8_block32, weights) +
@@ -183,11 +194,15 @@ class Counter {
                                                    weight_bytes(WeightFormat::fp8_block32, one) + 2 * rows * d_ * a_));
   }
 
+  static constexpr double kRounded = 1 + 4.0 / 128;  // bytes of a value of Q4
+
   const V41Config& c_;
   const StepPlan& plan_;
   const CostOptions& options_;
   const double a_, d_;
   std::vector<CallCost> calls_;
+  double rows_ = 0;                                               // that the copies have, and
+  bool pending_ = false;                                          // whether the output of a sub-layer is to be added
   double scored_ = 0, selected_ = 0, window_ = 0;                 // keys of all rows
   double scored_rows_ = 0, selected_rows_ = 0, window_rows_ = 0;  // different ones
 };

@@ -59,9 +59,9 @@ struct CallCost {
   Cost cost;
 };
 
-// The calls of a step in the order in which the model makes them, those of one operator at least; hyper-connections that
-// only write a pending output have none. Every input read once and every output written once, each weight once a call. Rows
-// of caches that several rows of a step select count once. Experts count as often as uniform random routing uses them.
+// The calls of a step in the order in which the model makes them, those of one operator at least. Every input read once and
+// every output written once, each weight once a call. Rows of caches that several rows of a step select count once. Experts
+// count as often as uniform random routing uses them.
 std::vector<CallCost> call_costs(const V41Config& config, const StepPlan& plan, const CostOptions& options);
 // Their sums.
 std::array<StageCost, kStages> step_cost(const V41Config& config, const StepPlan& plan, const CostOptions& options,
