@@ -220,6 +220,9 @@ size_t wrong_q4(Step& step, const std::vector<uint16_t>& output) {
   return wrong;
 }
 
+// From float64: exponentials, sums of values and rotated values are rounded.
+constexpr double kMostError = 3 * kBf16Rounding;
+
 // All kernels give the same bits, every time.
 void check_bits(const char* name, Step& step) {
   std::vector<uint16_t> first;
@@ -234,10 +237,11 @@ void check_bits(const char* name, Step& step) {
     if (first.empty()) first = once;
     size_t again = 0, otherwise = 0;
     for (size_t i = 0; i < first.size(); ++i) again += once[i] != twice[i], otherwise += once[i] != first[i];
-    std::printf("check %s, %s: of %zu values %zu differ in a second run, %zu from the first kernel\n", name,
-                kKernels[static_cast<int>(kernel)], first.size(), again, otherwise);
-    std::printf("check %s, %s: of Q4 %zu values differ\n", name, kKernels[static_cast<int>(kernel)],
-                wrong_q4(step, once));
+    const char* called = kKernels[static_cast<int>(kernel)];
+    expect(again + otherwise == 0, "%s, %s: of %zu values %zu differ in a second run, %zu from the first kernel", name,
+           called, first.size(), again, otherwise);
+    const size_t wrong = wrong_q4(step, once);
+    expect(wrong == 0, "%s, %s: of Q4 %zu values differ", name, called, wrong);
   }
   if (step.p.has_entries) {  // entries that a call before has expanded
     step.use(AttentionKernel::shared);
@@ -249,15 +253,15 @@ void check_bits(const char* name, Step& step) {
     step.p.args.shared = nullptr;
     size_t otherwise = 0;
     for (size_t i = 0; i < first.size(); ++i) otherwise += later[i] != first[i];
-    std::printf("check %s, shared, entries there: %zu values from the first kernel\n", name, otherwise);
+    expect(otherwise == 0, "%s, shared, entries there: %zu values from the first kernel", name, otherwise);
   }
   run(step, false);  // in the order of the specification, one key after the other
   const auto general = step.o.host();
   std::vector<double> have, want;
   for (const uint16_t v : first) have.push_back(bf16_value(v));
   for (const uint16_t v : general) want.push_back(bf16_value(v));
-  std::printf("check %s: %.2e from the general kernel\n", name, error_norm(have, want));
-  std::fflush(stdout);
+  const double error = error_norm(have, want);
+  expect(error < 2 * kMostError, "%s: %.2e from the general kernel", name, error);
 }
 
 void check(const char* name, Step& step) {
@@ -272,10 +276,10 @@ void check(const char* name, Step& step) {
       for (const uint16_t v : step.o.host(size_t{1} * r * kHeads * kDim, size_t{1} * kHeads * kDim))
         have.push_back(bf16_value(v));
     }
-    std::printf("check %s %s: error %.2e, first values %g %g, last %g %g\n", name, matrix ? "matrix" : "general",
-                error_norm(have, want), have[0], want[0], have.back(), want.back());
+    const double error = error_norm(have, want);
+    expect(error < kMostError, "%s %s: error %.2e, first values %g %g, last %g %g", name, matrix ? "matrix" : "general",
+           error, have[0], want[0], have.back(), want.back());
   }
-  std::fflush(stdout);
 }
 
 const char* only = nullptr;  // part of the names of the cases that run; null: all, and the checks
@@ -351,7 +355,7 @@ int run() {
       std::snprintf(name, sizeof name, "decode B=%d window only%s", rows, q4 ? " Q4" : "");
       time_case(name, rows, rows, 0, nullptr, q4);
     }
-  return 0;
+  return exit_code();
 }
 
 }  // namespace

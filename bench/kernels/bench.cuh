@@ -1,4 +1,4 @@
-// What the kernel benchmarks share: device buffers, random data, medians of graph replays, error norms, CSV lines.
+// What the kernel benchmarks share: device buffers, random data, medians of graph replays, checks, CSV lines.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -137,6 +138,31 @@ inline void report(const char* kernel, const char* shape, const Time& t, double 
               floor_ms > 0 ? t.median_ms / floor_ms : 0);
   std::fflush(stdout);
 }
+
+// ---- checks ------------------------------------------------------------------------------------------------------
+inline int& failed_checks() {
+  static int count = 0;
+  return count;
+}
+// One line a check: the text, as of printf, and its outcome.
+[[gnu::format(printf, 2, 3)]] inline void expect(bool holds, const char* text, ...) {
+  va_list values;
+  va_start(values, text);
+  std::printf("check ");
+  std::vprintf(text, values);
+  std::printf(": %s\n", holds ? "pass" : "FAIL");
+  std::fflush(stdout);
+  va_end(values);
+  failed_checks() += holds ? 0 : 1;
+}
+// What a program ends with.
+inline int exit_code() {
+  if (failed_checks() > 0) std::printf("%d checks FAILED\n", failed_checks());
+  return failed_checks() > 0 ? 1 : 0;
+}
+
+// The most that one rounding to bf16 adds to an error norm.
+inline constexpr double kBf16Rounding = 0x1p-9;
 
 // |a - b| / |b|; NaN anywhere gives NaN.
 inline double error_norm(const std::vector<double>& a, const std::vector<double>& b) {

@@ -259,10 +259,10 @@ void check(const Play& play, bool staged, int blocks) {
       play.combine(g, blocks, staged, play.sides[g]->stream);
     }
   play.wait();
-  std::printf("check of %d ranks, %s, %d blocks: %zu and %zu values of %d sampled tokens differ from the reference\n",
-              play.shape.ranks, staged ? "copy engines" : "stores", blocks, differences(play, 0), differences(play, 1),
-              kSampled);
-  std::fflush(stdout);
+  const size_t first = differences(play, 0), second = differences(play, 1);
+  expect(first + second == 0,
+         "of %d ranks, %s, %d blocks: %zu and %zu values of %d sampled tokens differ from the reference",
+         play.shape.ranks, staged ? "copy engines" : "stores", blocks, first, second, kSampled);
 }
 
 // ---- time ------------------------------------------------------------------------------------------------------
@@ -534,7 +534,7 @@ int run_all(const std::string& what) {
     if (what != "check") time_exchange(play);
   }
   if (g_devices == kGpus && (what == "overlap" || what == "all")) { time_overlap(4, 4096); }
-  return 0;
+  return exit_code();
 }
 
 }  // namespace

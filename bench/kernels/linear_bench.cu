@@ -119,7 +119,7 @@ constexpr Variant kWide[] = {{"chosen", fp8_linear},
                              {"192 x 128", launch_fp8_wide<Fp8Wide<1, 128, 4, false, 3>>}};
 constexpr Variant kNarrow[] = {{"chosen", fp8_linear}};
 
-bool check(CudaContext& context, const Shape& shape) {
+void check(CudaContext& context, const Shape& shape) {
   Scratch scratch(context);
   Matrix m(context, shape, 5, 1);
   Rows rows(context, scratch, kMost, shape.k * shape.groups, 9);
@@ -131,8 +131,8 @@ bool check(CudaContext& context, const Shape& shape) {
     return out.host(0, size_t(x.rows) * shape.n);
   };
   const std::vector<uint16_t> want = run(rows.fp8, y);
-  bool ok = run(rows.fp8, again) == want;
-  std::printf("%s: twice %s;", shape.name, ok ? "equal" : "DIFFERENT");
+  const bool same_again = run(rows.fp8, again) == want;
+  expect(same_again, "%s, twice", shape.name);
 
   // Against float64.
   DeviceArray<double> reference(shape.n);
@@ -148,21 +148,19 @@ bool check(CudaContext& context, const Shape& shape) {
     }
   }
   const double error = error_norm(got, exact), beyond = error_norm(got, rounded);
-  std::printf(" from float64 %.2e, from its bf16 %.2e;", error, beyond);
-  ok &= error < 2e-3;
+  expect(error < kBf16Rounding, "%s: from float64 %.2e, from its bf16 %.2e", shape.name, error, beyond);
 
+  size_t differ = 0;
   for (const int count : {1, 5, 8, 16, 27, 32, 33, 64, 65, 100, 128, 129, 256, 300}) {
     Scratch inner(context);
     const Fp8Rows part = fp8_rows(inner, count, shape.k * shape.groups);
     quantise_rows(context, rows.x, rows.columns, nullptr, part);
     const std::vector<uint16_t> have = run(part, again);
-    size_t differ = 0;
     for (size_t i = 0; i < have.size(); ++i) differ += have[i] != want[i];
-    if (differ > 0) std::printf(" %d rows: %zu of %zu DIFFER;", count, differ, have.size());
-    ok &= differ == 0;
   }
-  // Every variant gives the same bits.
-  for (const Variant& variant : kWide)
+  expect(differ == 0, "%s, batches of 1 to 300 rows: %zu values differ", shape.name, differ);
+  for (const Variant& variant : kWide) {
+    differ = 0;
     for (const int count : {kMost, 300, 129}) {
       Scratch inner(context);
       const Fp8Rows part = fp8_rows(inner, count, shape.k * shape.groups);
@@ -171,10 +169,10 @@ bool check(CudaContext& context, const Shape& shape) {
       variant.launch(m.problem(part, again.get()), context.multiprocessors(), context.stream());
       context.wait();
       const std::vector<uint16_t> have = again.host(0, size_t(count) * shape.n);
-      const bool same = std::equal(have.begin(), have.end(), want.begin());
-      if (!same) std::printf(" [%s] %d rows DIFFER;", variant.name, count);
-      ok &= same;
+      for (size_t i = 0; i < have.size(); ++i) differ += have[i] != want[i];
     }
+    expect(differ == 0, "%s [%s]: %zu values differ", shape.name, variant.name, differ);
+  }
   // Q4 of the results in the epilogue against a pass over them.
   if (shape.groups > 1) {
     Scratch inner(context);
@@ -188,7 +186,7 @@ bool check(CudaContext& context, const Shape& shape) {
       p.quantised = fused;
       fp8_linear(p, context.multiprocessors(), context.stream());
       context.wait();
-      size_t differ = 0;
+      differ = 0;
       const auto a = read_device(apart.codes, size_t(apart.padded) * shape.n), b = read_device(fused.codes, a.size());
       const auto sa = read_device(apart.scales, size_t(apart.padded) * shape.n / 128),
                  sb = read_device(fused.scales, sa.size());
@@ -200,19 +198,14 @@ bool check(CudaContext& context, const Shape& shape) {
             differ += a[i] != b[i];
           }
         }
-      std::printf(" fused Q4, %d rows: %s;", count, differ == 0 ? "equal" : "DIFFERENT");
-      ok &= differ == 0;
+      expect(differ == 0, "%s, Q4 in the kernel, %d rows: %zu values differ", shape.name, count, differ);
     }
   }
-  std::printf(" %s\n", ok ? "pass" : "FAIL");
-  std::fflush(stdout);
-  return ok;
 }
 
 // Two weights in one launch: the bits of two launches, for any number of rows; and the time of both ways.
-bool check_pair(CudaContext& context, const Shape& shape) {
+void check_pair(CudaContext& context, const Shape& shape) {
   const Matrix first(context, shape, 5, 8), second(context, shape, 6, 8);
-  bool ok = true;
   for (const int rows : {9, 16, 32, 64, 100, 128, 129, 300, 1024, kMost}) {
     Scratch scratch(context);
     Rows x(context, scratch, rows, shape.k, 9);
@@ -241,8 +234,8 @@ bool check_pair(CudaContext& context, const Shape& shape) {
       results.push_back(z.host());
     }
     const bool equal = results[0] == results[2] && results[1] == results[3] && results[0] != results[1];
-    ok &= equal;
-    if (rows != 16 && rows != 32 && rows != 128 && rows < 1024 && equal) continue;
+    expect(equal, "pair of %s x %d", shape.name, rows);
+    if (rows != 16 && rows != 32 && rows != 128 && rows < 1024) continue;
     for (int round = 0; round < 3; ++round)
       for (int way = 0; way < 2; ++way)
         ms[way].push_back(
@@ -250,10 +243,8 @@ bool check_pair(CudaContext& context, const Shape& shape) {
                 8, [&](cudaStream_t s, int i) { way == 0 ? apart(s, i) : together(s, i); }, rows > 1000 ? 40 : 5, 7)
                 .median_ms);
     for (auto& m : ms) std::sort(m.begin(), m.end());
-    std::printf("pair of %s x %d: %.4f ms apart, %.4f together, %s\n", shape.name, rows, ms[0][1], ms[1][1],
-                equal ? "equal" : "DIFFERENT");
+    std::printf("pair of %s x %d: %.4f ms apart, %.4f together\n", shape.name, rows, ms[0][1], ms[1][1]);
   }
-  return ok;
 }
 
 // ---- the matrix unit alone: 8-bit products of operands that stay in shared memory
@@ -326,7 +317,7 @@ void time_all(CudaContext& context, bool few_rows) {
 }
 
 // ---- 16-bit products of packed weights: width 0 is the cost model's choice; gathered rows come by x_row
-bool sixteen_bits(CudaContext& context, const Shape& shape, bool once = false) {
+void sixteen_bits(CudaContext& context, const Shape& shape, bool once = false) {
   DeviceArray<uint8_t> data(size_t(shape.n) * shape.k), scale(size_t(shape.n) * shape.k / 1024);
   fill_codes<<<4096, 256>>>(data.get(), data.bytes(), 5);
   fill_scales<<<512, 256>>>(scale.get(), scale.bytes(), 5);
@@ -357,24 +348,21 @@ bool sixteen_bits(CudaContext& context, const Shape& shape, bool once = false) {
   std::vector<std::pair<int, bool>> ways{{0, false}, {0, true}};
   for (const int width : packed_widths()) ways.emplace_back(width, false);
   std::vector<uint16_t> want;
-  bool ok = true;
   for (const auto& [width, gathered] : ways) {
     y.poison();
     run(width, gathered, context.stream(), 0);
     context.wait();
     const std::vector<uint16_t> have = y.host();
     if (want.empty()) want = have;
-    const bool equal = have == want;
-    ok &= equal;
+    const std::string name =
+        std::string(shape.name) + " x 4096, width " + std::to_string(width) + (gathered ? ", gathered" : "");
+    expect(have == want, "%s", name.c_str());
     if (once) continue;
     const Time t = time_graph(
         4, [&, w = width, g = gathered](cudaStream_t s, int i) { run(w, g, s, i); }, 100, 9);
-    const std::string name = std::string(shape.name) + " x 4096, width " + std::to_string(width) +
-                             (gathered ? ", gathered" : "") + (equal ? "" : " DIFFERS");
     report("16 bits", name.c_str(), t, shape.flops(kMost), shape.bytes(kMost),
            1e3 * std::max(shape.flops(kMost) / 790e12, shape.bytes(kMost) / kMemory));
   }
-  return ok;
 }
 
 // ---- the operator in front of attention, its passes between the products included
@@ -489,10 +477,9 @@ struct EngramLayer {
 };
 
 // `want` of the calls before: rows are the same however many there are.
-bool time_engram(CudaContext& context, int rows, std::vector<uint16_t>& want) {
+void time_engram(CudaContext& context, int rows, std::vector<uint16_t>& want) {
   EngramLayer layer(context, rows);
   const Shape& s = kShapes[7];
-  bool ok = true;
   for (const bool q4 : {false, true}) {
     layer.reset();
     layer.gather(q4);
@@ -500,10 +487,8 @@ bool time_engram(CudaContext& context, int rows, std::vector<uint16_t>& want) {
     context.wait();
     const std::vector<uint16_t> have = layer.h.host(0, size_t(rows) * EngramLayer::kCopies * EngramLayer::kD);
     if (want.empty()) want = have;
-    const bool equal = std::equal(have.begin(), have.end(), want.begin());
-    const char* same = equal ? "" : " DIFFERS";
-    ok &= equal;
-    const std::string name = "rows=" + std::to_string(rows) + (q4 ? ", Q4" : ", bf16") + same;
+    const std::string name = "rows=" + std::to_string(rows) + (q4 ? ", Q4" : ", bf16");
+    expect(std::equal(have.begin(), have.end(), want.begin()), "engram, %s", name.c_str());
     const auto time = [&](const char* what, double flops, double bytes, const std::function<void(int)>& body) {
       const auto graph = context.record(
           [&] {
@@ -522,7 +507,6 @@ bool time_engram(CudaContext& context, int rows, std::vector<uint16_t>& want) {
          double(s.n) * s.k + rows * (row_bytes + 4.0 * EngramLayer::kCopies * EngramLayer::kD),
          [&](int i) { layer.apply(q4, i); });
   }
-  return ok;
 }
 
 void run_counters(CudaContext& context) {
@@ -547,31 +531,21 @@ void run_counters(CudaContext& context) {
 }  // namespace hadal::bench
 
 int main(int argc, char** argv) {
+  using namespace hadal::bench;
   const std::string what = argc > 1 ? argv[1] : "all";
   hadal::CudaContext context(hadal::Numerics::fp8);
-  bool ok = true;
   if (what == "check" || what == "all")
-    for (const auto& shape : hadal::bench::kShapes) ok &= hadal::bench::check(context, shape);
-  if (what == "check" || what == "all" || what == "pair")
-    ok &= hadal::bench::check_pair(context, hadal::bench::kShapes[5]);
-  if (what == "pair") return ok ? 0 : 1;
-  if (what == "bf16") {
-    for (int i = 0; i < 5; ++i) ok &= hadal::bench::sixteen_bits(context, hadal::bench::kShapes[i]);
-    return ok ? 0 : 1;
-  }
-  if (what == "input") {
-    for (const int rows : {4096, 1, 32, 128}) hadal::bench::time_attention_input(context, rows);
-    return 0;
-  }
+    for (const auto& shape : kShapes) check(context, shape);
+  if (what == "check" || what == "all" || what == "pair") check_pair(context, kShapes[5]);
+  if (what == "bf16")
+    for (int i = 0; i < 5; ++i) sixteen_bits(context, kShapes[i]);
+  if (what == "input")
+    for (const int rows : {4096, 1, 32, 128}) time_attention_input(context, rows);
   if (what == "engram") {
     std::vector<uint16_t> want;
-    for (const int rows : {4096, 1, 128}) ok &= hadal::bench::time_engram(context, rows, want);
-    return ok ? 0 : 1;
+    for (const int rows : {4096, 1, 128}) time_engram(context, rows, want);
   }
-  if (what == "counters") {
-    hadal::bench::run_counters(context);
-    return 0;
-  }
-  if (what != "check") hadal::bench::time_all(context, what == "few");
-  return ok ? 0 : 1;
+  if (what == "counters") run_counters(context);
+  if (what == "time" || what == "few" || what == "all") time_all(context, what == "few");
+  return exit_code();
 }

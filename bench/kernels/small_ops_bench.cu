@@ -139,7 +139,7 @@ void check_hyper_connection(CudaContext& context) {
          different(plain->h.host(), few->h.host(), size_t{1} * rows * kCopies * kD) +
          different(apart.host(), few->rounded.host(), apart.bytes()) +
          different(apart.host(), alone->rounded.host(), apart.bytes());
-    std::printf("check hyper_connection, %d of %d rows: %zu values differ\n", rows, kRows, n);
+    expect(n == 0, "hyper_connection, %d of %d rows: %zu values differ", rows, kRows, n);
   }
 }
 
@@ -201,7 +201,7 @@ void check_router(CudaContext& context) {
     const size_t n = different(all->scores.host(), few->scores.host(), size_t{1} * rows * Router::kExperts) +
                      different(all->weights.host(), few->weights.host(), size_t{1} * rows * Router::kTopk) +
                      different(all->ids.host(), few->ids.host(), size_t{1} * rows * Router::kTopk);
-    std::printf("check router, %d of %d rows: %zu values differ\n", rows, kRows, n);
+    expect(n == 0, "router, %d of %d rows: %zu values differ", rows, kRows, n);
   }
 }
 
@@ -310,7 +310,7 @@ void check_compressor(CudaContext& context, int ratio) {
     const size_t n = different(all->ab.host(), few->ab.host(), size_t{2} * rows * Compressor::kHead) +
                      different(all->entries.host(), few->entries.host(), size_t{1} * groups * Compressor::kEntryBytes) +
                      different(all->keys.host(), few->keys.host(), size_t{1} * groups * Compressor::kKeyBytes);
-    std::printf("check compressor, ratio %d, %d of %d rows: %zu values differ\n", ratio, rows, kRows, n);
+    expect(n == 0, "compressor, ratio %d, %d of %d rows: %zu values differ", ratio, rows, kRows, n);
   }
 }
 
@@ -357,11 +357,15 @@ void check_projection(CudaContext& context) {
   std::vector<double> ours, theirs;
   for (const uint16_t v : all) ours.push_back(bf16_value(v));
   for (const uint16_t v : linear) theirs.push_back(bf16_value(v));
-  std::printf("check bf16_linear, beside linear(): %.2e, %zu of %zu values differ\n", error_norm(ours, theirs),
-              different(all, linear, all.size()), all.size());
+  // Sums in another order: one result in 64 may round to the other side (tolerance.h), by two roundings at most.
+  const double error = error_norm(ours, theirs);
+  const size_t flipped = different(all, linear, all.size());
+  expect(error < 2 * kBf16Rounding && flipped <= all.size() / 64,
+         "bf16_linear, beside linear(): %.2e, %zu of %zu values differ", error, flipped, all.size());
   for (const int rows : {1, 8, 9, 33, 129, 1024, 1025, kRows}) {
     const auto few = by(rows);
-    std::printf("check bf16_linear, %d of %d rows: %zu values differ\n", rows, kRows, different(all, few, few.size()));
+    const size_t n = different(all, few, few.size());
+    expect(n == 0, "bf16_linear, %d of %d rows: %zu values differ", rows, kRows, n);
   }
 }
 
@@ -405,8 +409,8 @@ void run_head(CudaContext& context, const std::vector<int>& rows, bool check) {
       logits.poison();
       run(r);
       context.wait();
-      std::printf("check head, %d of %d rows: %zu values differ\n", r, kRows,
-                  different(all, logits.host(0, size_t{1} * r * kVocab), size_t{1} * r * kVocab));
+      const size_t n = different(all, logits.host(0, size_t{1} * r * kVocab), size_t{1} * r * kVocab);
+      expect(n == 0, "head, %d of %d rows: %zu values differ", r, kRows, n);
     }
   }
   for (const int r : rows) {
@@ -443,7 +447,7 @@ int run(const std::string& only, int one) {
     for (const int r : rows) time_projection(context, r);
   }
   if (wanted("head")) run_head(context, rows, one == 0);
-  return 0;
+  return exit_code();
 }
 
 }  // namespace
