@@ -19,9 +19,9 @@
 //
 // On top of this the typical row, the one with the median rms error, may be off by twice the deviation that remains when
 // both sides do what the contract says: a rounding that is left out is small in each value but shows there. For then an
-// activation flips only where fp32 noise carries it over a midpoint: one in 2^10 for the longest sums here. One in 64 is
-// allowed for, which is a deviation of 2u / 8; and one e4m3 flip of the usual size. Such differences in front of the last
-// rounding make at most every other value of it flip: deviation u.
+// activation flips only where fp32 noise carries it over a midpoint: one in 2^8 for the longest sums (sums_bench). One in
+// 64 is allowed for, which is a deviation of 2u / 8; and one e4m3 flip of the usual size. Such differences in front of the
+// last rounding make at most every other value of it flip: deviation u.
 #pragma once
 
 #include <cmath>
