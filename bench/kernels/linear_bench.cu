@@ -1,7 +1,7 @@
 // FP8 dense projections on one GPU at the release's shapes, random codes and scales, rows quantised by Q4. First checks:
 // sampled rows against float64 of the same operands, equal bits when run twice, and equal bits for a row among 1 to 4096.
-// Then times of kernels, beside the rate of the matrix unit alone. bf16: the five of a layer in 16-bit products, every width of
-// tiles, and that all give the same bits. input: the whole operator in front of attention. engram: that layer, with rows
+// Then times of kernels, beside the rate of the matrix unit alone. bf16: the five of a layer in 16-bit products, few rows and
+// every width of tiles, and that all give the same bits. input: the whole operator in front of attention. engram: that layer, with rows
 // gathered as bf16 and as Q4. counters: each kernel of interest once, for a profiler.
 //                                                    linear_bench [check|pair|time|few|all|bf16|input|engram|counters]
 #include <memory>
@@ -335,33 +335,42 @@ void sixteen_bits(CudaContext& context, const Shape& shape, bool once = false) {
   for (int i = 0; i < kMost; ++i) same[i] = i;
   DeviceArray<int32_t> x_row(same);
   HADAL_CUDA(cudaDeviceSynchronize());
-  const auto run = [&](int width, bool gathered, cudaStream_t stream, int copy) {
+  struct Way {
+    int rows, width;
+    bool gathered;
+  };
+  const auto run = [&](const Way& way, cudaStream_t stream, int copy) {
     weight.packed = packed[copy % packed.size()]->get();
     PackedProblem p{
-        x.get(), columns, gathered ? x_row.get() : nullptr, kMost, shape.k, shape.n, shape.n / shape.groups};
+        x.get(), columns, way.gathered ? x_row.get() : nullptr, way.rows, shape.k, shape.n, shape.n / shape.groups};
     p.y = y.get();
     p.y_stride = shape.n;
-    p.width = width;
+    p.width = way.width;
     locate_packed(weight, p);
     packed_linear(p, context.multiprocessors(), stream);
   };
-  std::vector<std::pair<int, bool>> ways{{0, false}, {0, true}};
-  for (const int width : packed_widths()) ways.emplace_back(width, false);
+  std::vector<Way> ways{{kMost, 0, false}, {kMost, 0, true}};
+  for (const int width : packed_widths()) ways.push_back({kMost, width, false});
+  for (const int rows : {1, 8, 16, 32, 64, 128}) ways.push_back({rows, 0, false});
+  for (const int rows : {1, 128}) ways.push_back({rows, 0, true});
   std::vector<uint16_t> want;
-  for (const auto& [width, gathered] : ways) {
+  for (const Way& way : ways) {
+    if (once && way.rows != kMost) continue;
     y.poison();
-    run(width, gathered, context.stream(), 0);
+    run(way, context.stream(), 0);
     context.wait();
-    const std::vector<uint16_t> have = y.host();
+    const std::vector<uint16_t> have = y.host(0, size_t(way.rows) * shape.n);
     if (want.empty()) want = have;
-    const std::string name =
-        std::string(shape.name) + " x 4096, width " + std::to_string(width) + (gathered ? ", gathered" : "");
-    expect(have == want, "%s", name.c_str());
+    std::string name = std::string(shape.name) + " x " + std::to_string(way.rows);
+    if (way.width > 0) name += ", width " + std::to_string(way.width);
+    if (way.gathered) name += ", gathered";
+    expect(std::equal(have.begin(), have.end(), want.begin()), "%s", name.c_str());
     if (once) continue;
+    const bool many = way.rows == kMost;
     const Time t = time_graph(
-        4, [&, w = width, g = gathered](cudaStream_t s, int i) { run(w, g, s, i); }, 100, 9);
-    report("16 bits", name.c_str(), t, shape.flops(kMost), shape.bytes(kMost),
-           1e3 * std::max(shape.flops(kMost) / 790e12, shape.bytes(kMost) / kMemory));
+        many ? 4 : 16, [&](cudaStream_t s, int i) { run(way, s, i); }, many ? 100 : 30, 9);
+    report("16 bits", name.c_str(), t, shape.flops(way.rows), shape.bytes(way.rows),
+           1e3 * std::max(shape.flops(way.rows) / 790e12, shape.bytes(way.rows) / kMemory));
   }
 }
 

@@ -8,8 +8,8 @@
 //
 // A row's sums run over k in one chain of 16-wide steps, whatever the width N of the tile: the same bits for any number of
 // rows. Wide kernels (prefill): two warpgroups of two blocks each, so that one block's weights are decoded while the
-// other's products run. Narrow kernels (decode): one block a CTA, as many CTAs as there are blocks, several on a
-// multiprocessor, so that many short streams are in flight.
+// other's products run. Narrow kernels (decode): one block a CTA, as many CTAs as there are blocks; a multiprocessor each
+// where there are enough, for the chain's latency counts, and several on one otherwise.
 #pragma once
 
 #include <algorithm>
@@ -65,6 +65,8 @@ template <int N, int Groups, int Blocks, int Stages, bool Boxes = false>
 struct PackedShape {
   static constexpr bool kBoxes = Boxes;
   static constexpr int kN = N, kGroups = Groups, kBlocks = Blocks, kStages = Stages;
+  // A CTA has one piece, and not one after the other: fewer registers do, so that there are two on a multiprocessor.
+  static constexpr bool kOnce = Groups == 1 && N > 64;
   static constexpr int kBand = 64 * Groups * Blocks;  // outputs of a piece
   static constexpr int kThreads = 128 * (Groups + 1);
   static constexpr int kGatherThreads = 96;
@@ -200,6 +202,7 @@ __device__ __forceinline__ void packed_consume(PackedShared<S>& s, const PackedP
       if (lane == 0) mbarrier_arrive(previous);
       write_block<S>(p, piece, s.results[group], 1 + group, thread, block, sum, scale[0], scale[8]);
     }
+    if constexpr (S::kOnce) break;
   }
 }
 
@@ -222,6 +225,7 @@ __device__ __forceinline__ void packed_supply_weights(PackedShared<S>& s, const 
                   kPackedTile, full);
       ring.advance();
     }
+    if constexpr (S::kOnce) break;
   }
 }
 
@@ -239,6 +243,7 @@ __device__ __forceinline__ void packed_supply_boxes(PackedShared<S>& s, const Pa
       box_copy(s.tokens[ring.stage], &x, column + 64 * k, piece.row0, full);
       ring.advance();
     }
+    if constexpr (S::kOnce) break;
   }
 }
 
@@ -271,11 +276,12 @@ __device__ __forceinline__ void packed_supply_rows(PackedShared<S>& s, const Pac
       mbarrier_arrive_after_copies(&s.full[ring.stage]);
       ring.advance();
     }
+    if constexpr (S::kOnce) break;
   }
 }
 
 template <class S>
-__global__ void __launch_bounds__(S::kThreads, S::kGroups == 2 || S::kN > 64 ? 1 : 2)
+__global__ void __launch_bounds__(S::kThreads, S::kGroups == 2 ? 1 : 2)
     packed_kernel(const __grid_constant__ PackedProblem p, const __grid_constant__ CUtensorMap x) {
   extern __shared__ __align__(1024) uint8_t shared_bytes[];
   auto& s = *reinterpret_cast<PackedShared<S>*>(shared_bytes);
@@ -306,6 +312,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kGroups == 2 || S::kN > 64 ? 1
   }
 }
 
+inline constexpr size_t kMoreThanHalf = 116 * 1024;  // of a multiprocessor's shared memory
+
 template <class S>
 void launch_packed(const PackedProblem& p, int multiprocessors, cudaStream_t stream) {
   constexpr int kBytes = sizeof(PackedShared<S>);
@@ -314,10 +322,12 @@ void launch_packed(const PackedProblem& p, int multiprocessors, cudaStream_t str
   if constexpr (S::kBoxes) x = bf16_boxes(p.x, p.rows, int64_t{p.n / p.group_n} * p.k, p.x_stride, S::kN);
   const int pieces = p.n / S::kBand * ((p.rows + S::kN - 1) / S::kN);
   const int resident = multiprocessors * (S::kGroups == 2 ? 1 : kBytes <= 75 * 1024 ? 3 : 2);
+  // Few pieces have a multiprocessor each, also where some are still busy with the kernel in front.
+  const bool alone = S::kGroups == 1 && pieces <= multiprocessors;
   launch("packed_linear", packed_kernel<S>,
-         {.grid = dim3(std::min(pieces, resident)),
+         {.grid = dim3(S::kOnce ? pieces : std::min(pieces, resident)),
           .block = dim3(S::kThreads),
-          .shared = kBytes,
+          .shared = alone ? kMoreThanHalf : sizeof(PackedShared<S>),
           .stream = stream,
           .early = true},
          p, x);
