@@ -98,6 +98,8 @@ void StepBenchOptions::add_to(CLI::App& command) {
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   add_isa_option(command, isa);
+  command.add_flag("--reload", reload,
+                   "Read the checkpoint from the disk again, into huge pages, which a CPU reads faster");
   add_gpu_options(command, cuda_graphs, engram_device);
   add_tuning_option(command);
   command.add_option("--seed", seed, "Seed of weights, cached rows, tokens and routing")->capture_default_str();
@@ -170,6 +172,8 @@ StepBench::StepBench(const StepBenchOptions& options) : options_(options), watch
   if (o.config.empty() && (!o.rank.empty() || o.layers > 0 || o.engram_rows > 0))
     fail(ErrorKind::invalid_argument,
          "--emulate-rank, --layers and --engram-rows shape a --config; a checkpoint runs as it is");
+  if (!o.config.empty() && o.reload)
+    fail(ErrorKind::invalid_argument, "--reload reads a checkpoint again, and --config makes its weights");
   if (o.routing.empty()) o.routing = o.rank.empty() ? "model" : "uniform";
   ranks_ = parse_rank(o.rank);
   if (ranks_ > 1 && o.routing == "model")
@@ -190,7 +194,7 @@ void StepBench::load() {
   if (o.config.empty()) {
     const fs::path directory = find_model(o.model);
     name_ = directory.string();
-    checkpoint_ = std::make_unique<Checkpoint>(open_checkpoint(directory, false, on_gpu(backend_)));
+    checkpoint_ = std::make_unique<Checkpoint>(open_checkpoint(directory, o.reload, on_gpu(backend_)));
     context_ =
         make_context(backend_, parse_numerics(o.numerics), o.threads, gpu_options(o.cuda_graphs, o.engram_device));
     model_ = std::make_unique<deepseek_v41::Model>(*checkpoint_, *context_,

@@ -28,6 +28,7 @@ struct StepBenchOptions {
   uint64_t seed = 1;
   int steps = 10;
   int warm_up = 3;
+  bool reload = false;
   bool json = false;
 
   void add_to(CLI::App& command);

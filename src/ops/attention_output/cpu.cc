@@ -13,7 +13,7 @@ namespace {
 Weight slice(const Weight& w, int n0, int n) {
   Weight part = w;
   part.n = n;
-  part.data = bytes_of(w, n0, n0 + n).data();
+  part.data = read_of(w, n0, n0 + n).data;
   if (w.format == WeightFormat::fp8_block32) {
     HADAL_CHECK(n0 % 32 == 0);
     part.scale = w.scale + int64_t{n0 / 32} * (w.k / 32);

@@ -15,6 +15,7 @@ namespace hadal {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr int64_t kMostAskedWaiting = 512 << 10;  // half of a second-level cache of Zen 4; 4 MB: no difference
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -71,8 +72,10 @@ size_t Arena::capacity() const {
 CpuContext::CpuContext(Numerics numerics, int threads, Isa isa)
     : Context(numerics),
       read_ahead_(threads > 0 ? threads : usable_cpus()),
-      pool_(threads,
-            {[](void* ahead, int worker) { return static_cast<cpu::ReadAhead*>(ahead)->ask(worker); }, &read_ahead_}),
+      pool_(threads, {[](void* ahead, int worker) {
+                        return static_cast<cpu::ReadAhead*>(ahead)->reader(worker).ask(kMostAskedWaiting);
+                      },
+                      &read_ahead_}),
       isa_(isa) {
   if (!cpu_supports(isa)) fail(ErrorKind::unsupported, "this CPU has no {}", to_string(isa));
 }

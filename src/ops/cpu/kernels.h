@@ -8,6 +8,7 @@
 
 #include "base/cpu_features.h"
 #include "base/row_format.h"
+#include "ops/cpu/read_ahead.h"
 #include "ops/types.h"
 
 namespace hadal::cpu {
@@ -47,11 +48,9 @@ struct LinearTask {
   int rows = 0;
   float* y = nullptr;  // y[r * y_stride + n - n0]
   int64_t y_stride = 0;
-  bool round = false;    // to bf16
-  void* tile = nullptr;  // kTileBytes, 64-byte aligned
-  // What this worker reads after these rows, as far as it is known: rows of this weight from next_n0 on. Prefetched.
-  const Weight* next = nullptr;
-  int next_n0 = 0;
+  bool round = false;        // to bf16
+  void* tile = nullptr;      // kTileBytes, 64-byte aligned
+  Reader* reader = nullptr;  // of the worker
   int pass = 0, passes = 1;  // the outputs are computed in so many passes, some rows in each
 };
 
@@ -68,13 +67,9 @@ struct AttentionTask {
   float* o = nullptr;           // [heads, head_dim], before the inverse rotation
   bool round = false;           // probabilities and output to bf16
   void* scratch = nullptr;      // attention_scratch() bytes, 64-byte aligned
-  // What this worker reads after the task: asked for on the way, for memory would be idle.
-  struct Ahead {
-    const uint8_t* data = nullptr;
-    int64_t bytes = 0;
-  };
-  static constexpr int kAheadParts = 4;
-  Ahead ahead[kAheadParts];
+  // Of the worker, which asks for up to `ahead` bytes of what it reads later: memory would be idle.
+  Reader* reader = nullptr;
+  int64_t ahead = 0;
 };
 
 // Index scores of 16 keys for some query rows.

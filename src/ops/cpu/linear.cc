@@ -82,7 +82,7 @@ Input prepare(CpuContext& context, Scratch& scratch, const float* x, int64_t x_s
                  input_rounding(context, weight));
 }
 
-Bytes bytes_of(const Weight& weight, int n0, int n1) {
+Read read_of(const Weight& weight, int n0, int n1) {
   const int64_t k = weight.k;
   int64_t row = 0;
   switch (weight.format) {
@@ -91,7 +91,8 @@ Bytes bytes_of(const Weight& weight, int n0, int n1) {
     case WeightFormat::fp8_block32: row = k; break;
     case WeightFormat::mxfp4: row = k / 2; break;
   }
-  return {static_cast<const std::byte*>(weight.data) + n0 * row, static_cast<size_t>((n1 - n0) * row)};
+  return {static_cast<const uint8_t*>(weight.data) + n0 * row, (n1 - n0) * row,
+          weight.format == WeightFormat::mxfp4 ? weight.scale + n0 * (k / 32) : nullptr};
 }
 
 void multiply(CpuContext& context, std::span<const Product> products) {
@@ -107,10 +108,10 @@ void multiply(CpuContext& context, std::span<const Product> products) {
     cut(p, outputs, threads, tiles, pieces);
   }
   if (pieces.empty()) return;
-  std::vector<Bytes> parts;
+  std::vector<Read> parts;
   for (const Piece& piece : pieces)
-    if (parts.size() < ReadAhead::kMostParts) parts.push_back(bytes_of(*piece.product->weight, piece.n0, piece.n1));
-  context.read_ahead().reading(parts);
+    if (parts.size() < ReadAhead::kMostParts) parts.push_back(read_of(*piece.product->weight, piece.n0, piece.n1));
+  context.read_ahead().reading({.parts = parts});
   auto* tile = scratch.get<std::byte>(threads * kTileBytes);
   const Kernels& kernel = kernels(context);
   const bool rounding = rounds(context);
@@ -129,12 +130,7 @@ void multiply(CpuContext& context, std::span<const Product> products) {
     task.y_stride = p.y_stride;
     task.round = p.round && rounding;
     task.tile = tile + worker * kTileBytes;
-    // Workers take pieces in turn, more or less.
-    if (i + threads < static_cast<int>(pieces.size())) {
-      const Piece& later = pieces[static_cast<size_t>(i + threads)];
-      task.next = later.product->weight;
-      task.next_n0 = later.n0;
-    }
+    task.reader = &context.read_ahead().reader(worker);
     kernel.linear(task, p.x.layout);
   });
 }

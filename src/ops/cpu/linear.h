@@ -62,7 +62,7 @@ void parallel_ranges(CpuContext& context, int64_t n, int64_t grain, F&& fn) {
 void cos_sin(const Rope& rope, int32_t position, float* out);
 
 // The bytes of rows n0 .. n1 of a weight, without their scales.
-Bytes bytes_of(const Weight& weight, int n0, int n1);
+Read read_of(const Weight& weight, int n0, int n1);
 
 inline bool rounds(const CpuContext& context) { return context.numerics() != Numerics::fp32; }
 inline const Kernels& kernels(const CpuContext& context) { return kernels(context.isa()); }

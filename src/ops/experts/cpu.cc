@@ -134,18 +134,22 @@ void experts(Context& any, const ExpertsArgs& args) {
   };
   cut(plan.units.back());
   for (size_t i = 0; i + 1 < plan.units.size(); ++i) cut(plan.units[i]);
-  // The parts of the shared expert, known before the router has chosen; then what the second products begin with.
-  const auto in_turn = static_cast<size_t>(threads);
-  std::vector<Bytes> parts;
-  for (size_t begin = 0; begin < first.size() && first[begin].unit->shared; begin += in_turn)
-    for (const Weight* w : {&args.shared.w1, &args.shared.w3})
-      for (size_t i = begin; i < std::min(first.size(), begin + in_turn); ++i)
-        parts.push_back(bytes_of(*w, first[i].n0, first[i].n1));
-  context.read_ahead().reading(parts);
-  parts.clear();
+  // Before the router has chosen, in the next step, the shared expert is known.
+  std::vector<Read> first_parts, second_parts;
+  int shared_tasks = 0;
+  for (const Task& t : first) {
+    for (const Weight* w : {&t.unit->weights->w1, &t.unit->weights->w3}) first_parts.push_back(read_of(*w, t.n0, t.n1));
+    if (t.unit->shared) ++shared_tasks;
+  }
   for (int n0 = 0; n0 < d; n0 += step2)
-    parts.push_back(bytes_of(plan.units.front().weights->w2, n0, std::min(d, n0 + step2)));
-  context.read_ahead().expect(parts);
+    for (const Unit& unit : plan.units) second_parts.push_back(read_of(unit.weights->w2, n0, std::min(d, n0 + step2)));
+  const ReadAhead::Loop first_loop{
+      .parts = first_parts, .parts_of_task = 2, .stable_tasks = shared_tasks, .key = args.shared.w1.data};
+  const ReadAhead::Loop second_loop{.parts = second_parts,
+                                    .parts_of_task = static_cast<int>(plan.units.size()),
+                                    .stable_tasks = 0,
+                                    .key = args.shared.w2.data};
+  context.read_ahead().reading(first_loop, second_loop);
   const int most_rows = std::min(args.rows, kRowBlock);
   auto* first_out = scratch.get<float>(int64_t{2} * threads * most_rows * step1);
   context.pool().parallel_for(static_cast<int>(first.size()), [&](int i, int worker) {
@@ -165,22 +169,12 @@ void experts(Context& any, const ExpertsArgs& args) {
     task.y_stride = n;
     task.round = round;
     task.tile = tiles + worker * kTileBytes;
+    task.reader = &context.read_ahead().reader(worker);
     task.weight = &w.w1;
     task.y = gate;
-    task.next = &w.w3;
-    task.next_n0 = t.n0;
     kernel.linear(task, x.layout);
     task.weight = &w.w3;
     task.y = up;
-    // Workers take tasks in turn, more or less.
-    if (const int later = i + threads - static_cast<int>(first.size()); later < 0) {
-      const Task& next = first[first.size() + static_cast<size_t>(later)];
-      task.next = &next.unit->weights->w1;
-      task.next_n0 = next.n0;
-    } else if (later < tasks2) {
-      task.next = &plan.units.front().weights->w2;
-      task.next_n0 = later * step2;
-    }
     kernel.linear(task, x.layout);
 
     const Layout layout = layout_of(context, w.w2);
@@ -213,9 +207,7 @@ void experts(Context& any, const ExpertsArgs& args) {
     }
   });
 
-  // Known by the shared expert: what follows them does not depend on the router.
-  const Bytes shared = bytes_of(args.shared.w2, 0, d);
-  context.read_ahead().reading({&shared, 1});
+  context.read_ahead().reading(second_loop);
   // Second products: a task owns some columns of y and takes the units in order, so that a row's sum runs over ascending
   // expert ids and ends with the shared expert.
   auto* second_out = scratch.get<float>(int64_t{threads} * most_rows * step2);
@@ -238,10 +230,7 @@ void experts(Context& any, const ExpertsArgs& args) {
         task.y_stride = n;
         task.round = round;
         task.tile = tiles + worker * kTileBytes;
-        if (&unit != &plan.units.back()) {
-          task.next = &(&unit + 1)->weights->w2;
-          task.next_n0 = n0;
-        }
+        task.reader = &context.read_ahead().reader(worker);
         kernel.linear(task, layout);
         for (int r = 0; r < rows; ++r)
           kernel.accumulate(args.y.f32(plan.row[static_cast<size_t>(pair + r)]) + n0, part + int64_t{r} * n, n,

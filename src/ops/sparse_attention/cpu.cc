@@ -123,11 +123,8 @@ void sparse_attention(Context& any, const SparseAttentionArgs& args) {
     task.o = args.o.f32(r) + int64_t{head} * dim;
     task.round = round;
     // With several tasks a worker rows are many: products take the time of what reads weights next, not memory.
-    for (int64_t left = rows * groups > threads ? 0 : kAhead; AttentionTask::Ahead & part : task.ahead) {
-      const Bytes next = context.read_ahead().take(worker, left);
-      part = {reinterpret_cast<const uint8_t*>(next.data()), static_cast<int64_t>(next.size())};
-      left -= part.bytes;
-    }
+    task.reader = &context.read_ahead().reader(worker);
+    task.ahead = rows * groups > threads ? 0 : kAhead;
     task.scratch = memory + worker * bytes;
     kernel.attention(task, layout);
 
