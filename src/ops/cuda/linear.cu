@@ -185,8 +185,7 @@ void linear(CudaContext& context, const LinearArgs& a) {
   // A packed tile has 64 outputs, all of one group.
   const bool packed = w.packed != nullptr && !(context.numerics() == Numerics::fp8 && can_pack_fp8(w)) &&
                       (a.groups == 1 || w.n / a.groups % 64 == 0);
-  if (!packed && w.data == nullptr)
-    fail_shape("a grouped linear", "a multiple of 64 outputs a group", w.n / a.groups);
+  if (!packed && w.data == nullptr) fail_shape("a grouped linear", "a multiple of 64 outputs a group", w.n / a.groups);
   HADAL_CUDA_CHECK(a.x != nullptr && w && (a.y != nullptr) != (a.y_f32 != nullptr));
   HADAL_CUDA_CHECK(any || (reinterpret_cast<uintptr_t>(w.data) | reinterpret_cast<uintptr_t>(a.x)) % 16 == 0);
 
