@@ -17,6 +17,7 @@ inline constexpr AttentionOutputCase kAttentionOutputCases[] = {
     {"many rows", 67, 4, 64, 32, 64},
     {"groups of half a tile", 3, 8, 64, 32, 64},
     {"groups of one and a half tiles, many rows", 150, 8, 64, 96, 64},
+    {"groups of two tiles, many rows", 150, 4, 64, 128, 64},
     {"wide", 3, 8, 512, 128, 512},
     {"wide, many rows", 150, 2, 256, 256, 256},
     // The release's 4,096 columns of a group, and its 8,192 of wo_b.
