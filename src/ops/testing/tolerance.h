@@ -23,7 +23,9 @@
 //                 a normal value, sqrt(2 / pi) kDropped, which rounding to bf16 keeps as a mean; and a code flips in the
 //                 share of cases that this is of its step, so that the square of the difference is the mean times the
 //                 step: 2^-3 of the power of two below the activation, which is 0.58 of the scale in the mean
-//   stored()      the last rounding: values on both sides of a midpoint come out one step = 2u of the value apart
+//   stored()      the last rounding: values on both sides of a midpoint come out one step apart, which is 2u of a value at a
+//                 power of two and less above it. One flip therefore takes from half to all of this, never more; of the
+//                 hundreds in a large case some take nearly all. That is no sign of a kernel at the end of its tolerance
 // A single value may be off by kSigmas deviations (of ten million normal values none is).
 //
 // On top of this the typical row, the one with the median rms error, may be off by twice the deviation that remains when
