@@ -5,6 +5,7 @@
 
 #include "golden.h"
 #include "ops/cpu/context.h"
+#include "ops/cuda/packing.h"
 
 namespace hadal {
 namespace {
@@ -205,6 +206,35 @@ TEST(DeviceMemory, WeightsThatDoNotFitAreRefusedBeforeLoading) {
     EXPECT_NE(std::string(e.what()).find("Engram tables"), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find("--device cpu"), std::string::npos) << e.what();
   }
+}
+
+TEST(DeviceMemory, GroupsThatTheBackendCannotPackAreRefusedBeforeLoading) {
+  static Operators operators = cpu_operators();
+  static std::vector<std::string> seen;
+  seen.clear();
+  // As the cuda backend would, were this little weight one that it packs.
+  operators.check_groups = [](Context&, std::string_view name, const Weight& w, int groups) {
+    seen.emplace_back(name);
+    EXPECT_TRUE(w.data != nullptr && w.format == WeightFormat::fp8_block32) << name;
+    if (name == "mtp.0.attn.wo_a") cuda::check_groups(cuda::Packing::bits16, name, w, groups);
+  };
+  operators.load_weight = [](Context&, Weight&) { FAIL() << "loaded"; };
+  try {
+    GoldenModel golden(
+        "v41-a", [](const Checkpoint&) { return make_context(Backend::cpu, Numerics::bf16, 1); }, operators);
+    FAIL() << "groups of 32 outputs";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::unsupported);
+    EXPECT_NE(
+        std::string(e.what()).find("mtp.0.attn.wo_a: o_lora_rank, the outputs of each of its 4 groups (o_groups), "
+                                   "is 32"),
+        std::string::npos)
+        << e.what();
+  }
+  const V41Config config = V41Config::load(golden_directory("v41-a") / "config.json");
+  ASSERT_EQ(static_cast<int>(seen.size()), config.layers() + 1) << "all layers, and the first draft stage";
+  for (int l = 0; l < config.layers(); ++l)
+    EXPECT_EQ(seen[static_cast<size_t>(l)], fmt::format("layers.{}.attn.wo_a", l));
 }
 
 }  // namespace

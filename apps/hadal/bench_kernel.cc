@@ -2,6 +2,7 @@
 // measured in the same run.
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <memory>
 
 #include "base/error.h"
@@ -31,6 +32,28 @@ struct Result {
 
   double bandwidth_share() const { return bytes / cold / read_roof; }
   double multiply_share() const { return flops / warm / multiply_roof; }
+};
+
+// Rows are printed as they are measured, since all of them take minutes; JSON comes at the end, whole.
+class Results {
+ public:
+  Results(bool json, std::string header, std::function<std::string(const Result&)> row)
+      : json_(json), header_(std::move(header)), row_(std::move(row)) {}
+
+  void add(Result result) {
+    list_.push_back(std::move(result));
+    if (json_) return;
+    if (list_.size() == 1) std::puts(header_.c_str());
+    std::puts(row_(list_.back()).c_str());
+    std::fflush(stdout);  // also into a file or a pipe
+  }
+  const std::vector<Result>& list() const { return list_; }
+
+ private:
+  bool json_;
+  std::string header_;
+  std::function<std::string(const Result&)> row_;
+  std::vector<Result> list_;
 };
 
 // Runs a kernel after itself (warm) and after other memory went through the caches (cold), and takes the roofs between
@@ -69,14 +92,14 @@ class Bench {
   bool pairs_ = false;
 };
 
-void bench_cases(const Arguments& a, CpuContext& context, Bench& bench, std::vector<Result>& results) {
+void bench_cases(const Arguments& a, CpuContext& context, Bench& bench, Results& results) {
   for (const auto& entry : testing::operator_cases()) {
     if (!a.op.empty() && a.op != entry.op) continue;
     for (const auto& test : entry.make(1)) {
       testing::Backend backend(cpu_operators(), context);
       const testing::Prepared prepared = test->prepare(backend);
       const testing::Work work = test->work();
-      results.push_back(bench.measure(entry.op, test->name(), work.bytes, work.flops, prepared.run));
+      results.add(bench.measure(entry.op, test->name(), work.bytes, work.flops, prepared.run));
       context.reset_step();
     }
   }
@@ -93,31 +116,49 @@ constexpr Shape kShapes[] = {
     {"shared w1 fp8", WeightFormat::fp8_block32, 2304, 5120}, {"wq_b fp8", WeightFormat::fp8_block32, 32768, 1280},
     {"wo_b fp8", WeightFormat::fp8_block32, 5120, 8192},      {"head bf16", WeightFormat::bf16, 129280, 5120},
 };
+constexpr int kMostHeadRows = 64;  // of a step that decodes
 
-void bench_linears(const Arguments& a, CpuContext& context, Bench& bench, std::vector<Result>& results) {
+// Random bits as a checkpoint holds them: any FP4 codes; E4M3 codes below 2, so that none is NaN; BF16 values from 2^-7 to 2.
+// A BF16 value may not be of any size: where it or its product is below 2^-126, an FMA of fp32 numbers calls microcode on
+// Intel processors, and a kernel is up to a hundred times slower than on any weights that a model has.
+uint64_t weight_bits(WeightFormat format, uint64_t random) {
+  switch (format) {
+    case WeightFormat::mxfp4: return random;
+    case WeightFormat::fp8_block32: return random & 0xbfbfbfbfbfbfbfbfu;
+    case WeightFormat::bf16: return (random & 0xbfffbfffbfffbfffu) | 0x3c003c003c003c00u;
+    case WeightFormat::f32: return (random & 0xbfffffffbfffffffu) | 0x3c0000003c000000u;
+  }
+  return 0;
+}
+
+void bench_linears(const Arguments& a, CpuContext& context, Bench& bench, Results& results) {
   if (!a.op.empty() && a.op != "linear") return;
   testing::Random random(1);
   for (const Shape& shape : kShapes) {
     const auto bytes = static_cast<size_t>(testing::weight_bytes(shape.format, shape.n, shape.k));
-    // Random codes; exponents that stay finite.
     std::vector<uint64_t> data(bytes / 8 + 1);
-    for (auto& word : data) word = random.bits() & 0xbf3fbf3fbf3fbf3fu;
+    for (auto& word : data) word = weight_bits(shape.format, random.bits());
     const std::vector<uint8_t> scale(static_cast<size_t>(shape.n) * static_cast<size_t>(shape.k) / 32, 127);
     const Weight weight{shape.format, shape.n, shape.k, data.data(), scale.data()};
+    const bool head = shape.format == WeightFormat::bf16;
     constexpr int kRows[] = {1, 2, 4, 8, 16, 32, 128, 512};
     const std::vector<int> all(std::begin(kRows), std::end(kRows));
     for (const int rows : a.rows.empty() ? all : a.rows) {
       const double flops = 2.0 * rows * shape.n * shape.k;
-      if (flops > 1e11) continue;  // the head is not made for many rows
+      if (head && rows > kMostHeadRows) {
+        if (!a.rows.empty())
+          fmt::print(stderr, "{} x {} is left out: of a prompt's rows the head sees the last, and here up to {} rows\n",
+                     shape.name, rows, kMostHeadRows);
+        continue;
+      }
       Scratch scratch(context);
       std::vector<float> x(static_cast<size_t>(rows) * static_cast<size_t>(shape.k));
       for (float& v : x) v = round_bf16(static_cast<float>(random.uniform()) - 0.5f);
       float* y = scratch.get<float>(int64_t{rows} * shape.n);
-      const bool head = shape.format == WeightFormat::bf16;
       const auto layout = head ? cpu::Layout::split : cpu::layout_of(context, weight);
       const cpu::Input input =
           cpu::prepare(context, scratch, x.data(), shape.k, rows, shape.k, layout, cpu::InputRounding::none);
-      results.push_back(
+      results.add(
           bench.measure("linear", fmt::format("{} x {}", shape.name, rows), static_cast<double>(bytes), flops, [&] {
             cpu::multiply(context,
                           {{.weight = &weight, .x = input, .rows = rows, .y = y, .y_stride = shape.n, .round = !head}});
@@ -126,15 +167,17 @@ void bench_linears(const Arguments& a, CpuContext& context, Bench& bench, std::v
   }
 }
 
-void print(const std::vector<Result>& results, Isa isa, int threads) {
-  fmt::print("instruction set {}, {} threads; best of the runs; shares are of the roofs of the same run\n\n",
-             to_string(isa), threads);
-  fmt::print("{:<18} {:<34} {:>10} {:>10} {:>8} {:>6} {:>9} {:>6}\n", "operator", "case", "cold us", "warm us", "GB/s",
-             "share", "GFLOP/s", "share");
-  for (const Result& r : results)
-    fmt::print("{:<18} {:<34.34} {:>10.1f} {:>10.1f} {:>8.2f} {:>5.0f}% {:>9.1f} {:>5.0f}%\n", r.op, r.name,
-               r.cold * 1e6, r.warm * 1e6, r.bytes / r.cold / 1e9, 100 * r.bandwidth_share(), r.flops / r.warm / 1e9,
-               100 * r.multiply_share());
+std::string table_header(Isa isa, int threads) {
+  return fmt::format(
+      "instruction set {}, {} threads; best of the runs; shares are of the roofs of the same run\n\n"
+      "{:<18} {:<34} {:>10} {:>10} {:>8} {:>6} {:>9} {:>6}",
+      to_string(isa), threads, "operator", "case", "cold us", "warm us", "GB/s", "share", "GFLOP/s", "share");
+}
+
+std::string table_row(const Result& r) {
+  return fmt::format("{:<18} {:<34.34} {:>10.1f} {:>10.1f} {:>8.2f} {:>5.0f}% {:>9.1f} {:>5.0f}%", r.op, r.name,
+                     r.cold * 1e6, r.warm * 1e6, r.bytes / r.cold / 1e9, 100 * r.bandwidth_share(),
+                     r.flops / r.warm / 1e9, 100 * r.multiply_share());
 }
 
 void print_json(const std::vector<Result>& results, Isa isa, int threads) {
@@ -162,7 +205,17 @@ void run_test_cases(const Arguments& a) {
   const std::unique_ptr<TimeMarks> marks = context->time_marks();
   constexpr size_t kFlush = size_t{192} << 20;
   auto* from = static_cast<std::byte*>(context->allocate_cache(2 * kFlush));
-  std::vector<Result> results;
+  const deepseek_v41::Roof roof = h200_roof();
+  const auto floor_of = [&](const Result& r) { return roof.seconds({r.flops, r.bytes}); };
+  Results results(
+      a.json,
+      fmt::format("{}; medians of {}, launches included\n\n{:<18} {:<34} {:>10} {:>10} {:>10} {:>12} {:>12}",
+                  context->device_name(), a.repeats, "operator", "case", "cold us", "warm us", "floor us", "bytes",
+                  "flops"),
+      [&](const Result& r) {
+        return fmt::format("{:<18} {:<34.34} {:>10.1f} {:>10.1f} {:>10.2f} {:>12.3g} {:>12.3g}", r.op, r.name,
+                           1e6 * r.cold, 1e6 * r.warm, 1e6 * floor_of(r), r.bytes, r.flops);
+      });
   for (const auto& entry : testing::operator_cases()) {
     if (!a.op.empty() && a.op != entry.op) continue;
     for (const auto& test : entry.make(1)) {
@@ -186,47 +239,44 @@ void run_test_cases(const Arguments& a) {
       result.warm = median_of(warm);
       result.bytes = test->work().bytes;
       result.flops = test->work().flops;
-      results.push_back(std::move(result));
+      results.add(std::move(result));
       context->reset_step();
     }
   }
-  if (results.empty()) fail(ErrorKind::invalid_argument, "no operator is called '{}'", a.op);
-  const deepseek_v41::Roof roof = h200_roof();
+  if (!a.json) return;
   json::array list;
-  if (!a.json)
-    fmt::print("{}; medians of {}, launches included\n\n{:<18} {:<34} {:>10} {:>10} {:>10} {:>12} {:>12}\n",
-               context->device_name(), a.repeats, "operator", "case", "cold us", "warm us", "floor us", "bytes",
-               "flops");
-  for (const Result& r : results) {
-    const double floor = roof.seconds({r.flops, r.bytes});
-    if (a.json)
-      list.push_back(json::object{{"name", r.op},
-                                  {"shape", r.name},
-                                  {"ms", 1e3 * r.cold},
-                                  {"burst_ms", 1e3 * r.warm},
-                                  {"floor_ms", 1e3 * floor},
-                                  {"bytes", r.bytes},
-                                  {"flops", r.flops}});
-    else
-      fmt::print("{:<18} {:<34.34} {:>10.1f} {:>10.1f} {:>10.2f} {:>12.3g} {:>12.3g}\n", r.op, r.name, 1e6 * r.cold,
-                 1e6 * r.warm, 1e6 * floor, r.bytes, r.flops);
-  }
-  if (a.json) std::puts(json::serialize(json::object{{"card", context->device_name()}, {"kernels", list}}).c_str());
+  for (const Result& r : results.list())
+    list.push_back(json::object{{"name", r.op},
+                                {"shape", r.name},
+                                {"ms", 1e3 * r.cold},
+                                {"burst_ms", 1e3 * r.warm},
+                                {"floor_ms", 1e3 * floor_of(r)},
+                                {"bytes", r.bytes},
+                                {"flops", r.flops}});
+  std::puts(json::serialize(json::object{{"card", context->device_name()}, {"kernels", list}}).c_str());
+}
+
+void check_operator(const std::string& name, bool linear) {
+  const auto& cases = testing::operator_cases();
+  if (name.empty() || (linear && name == "linear")) return;
+  if (std::none_of(cases.begin(), cases.end(), [&](const testing::OperatorCases& entry) { return name == entry.op; }))
+    fail(ErrorKind::invalid_argument, "no operator is called '{}'", name);
 }
 
 void run(const Arguments& a) {
+  const bool cpu = a.device == "cpu";
   use_isa(parse_backend(a.device), a.isa);
-  if (a.device != "cpu" && a.cases == "tests") return run_test_cases(a);
-  if (a.device != "cpu") return run_release_bench(a);
+  if (!cpu && a.cases != "tests") return run_release_bench(a);
+  check_operator(a.op, cpu);
+  if (!cpu) return run_test_cases(a);
   const Isa isa = process_isa();
   CpuContext context(parse_numerics(a.numerics), a.threads);
   Bench bench(a, isa);
-  std::vector<Result> results;
+  const int threads = context.pool().size();
+  Results results(a.json, table_header(isa, threads), table_row);
   bench_cases(a, context, bench, results);
   bench_linears(a, context, bench, results);
-  if (results.empty()) fail(ErrorKind::invalid_argument, "no operator is called '{}'", a.op);
-  const int threads = context.pool().size();
-  a.json ? print_json(results, isa, threads) : print(results, isa, threads);
+  if (a.json) print_json(results.list(), isa, threads);
 }
 
 }  // namespace
@@ -244,8 +294,8 @@ void add_bench_kernel(CLI::App& bench) {
   command
       ->add_option(
           "--rows", a->rows,
-          "Rows: of the linear layers on a CPU; on a GPU of a step, up to 128 as requests that decode, more as "
-          "a chunk of one prompt (default there: 1,32,128,4096)")
+          "Rows: of the linear layers on a CPU (of the head up to 64); on a GPU of a step, up to 128 as requests "
+          "that decode, more as a chunk of one prompt (default there: 1,32,128,4096)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 1 << 16));

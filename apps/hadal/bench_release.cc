@@ -4,11 +4,13 @@
 #include <cstdio>
 #include <deque>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "bench.h"
@@ -209,9 +211,10 @@ struct Result {
 
 class Measure {
  public:
-  Measure(const ReleaseBench& o, StepBench& bench)
+  Measure(const ReleaseBench& o, StepBench& bench, std::function<void(const Result&)> measured)
       : o_(o),
         bench_(bench),
+        measured_(std::move(measured)),
         operators_(operators_of(parse_backend(o.device))),
         memory_(static_cast<std::byte*>(bench.context().allocate_cache(2 * kFlush))) {}
 
@@ -222,7 +225,7 @@ class Measure {
       if (!seen_.insert(r.call.name + r.call.shape).second) return;
       time(op, args, r);
       r.floor = bench_.roof().seconds(*cost);
-      results.push_back(std::move(r));
+      measured_(results.emplace_back(std::move(r)));
     });
   }
 
@@ -254,6 +257,7 @@ class Measure {
 
   const ReleaseBench& o_;
   StepBench& bench_;
+  std::function<void(const Result&)> measured_;
   const Operators& operators_;
   std::byte* memory_;
   std::unique_ptr<TimeMarks> marks_;
@@ -279,45 +283,47 @@ json::value error_of(const ReleaseBench& o, const std::string& op) {
   return worst;
 }
 
-void print(const ReleaseBench& o, const StepBench& bench, const std::vector<Result>& results, const Peers& peers) {
+void print_header(const ReleaseBench& o, const StepBench& bench) {
+  fmt::print(
+      "{}\nmedians of {}, launches included; cold: after other memory went through the caches\n\n"
+      "{:<18} {:<42} {:>10} {:>10} {:>10} {:>6} {:>10} {:>10} {:>10}  {}\n",
+      bench.describe(), o.repeats, "operator", "shape", "cold us", "warm us", "floor us", "share", "GB", "GFLOP",
+      "peer us", "peer");
+}
+
+void print_row(const Result& r, const Peers& peers) {
+  const Peers::Best peer = peers.best(r.call.peers);
+  fmt::print("{:<18} {:<42} {:>10.1f} {:>10.1f} {:>10.2f} {:>5.0f}% {:>10.4g} {:>10.4g} {:>10} {}\n", r.call.name,
+             r.call.shape, 1e6 * r.cold, 1e6 * r.warm, 1e6 * r.floor, 100 * r.floor / r.cold, 1e-9 * r.cost.bytes,
+             1e-9 * (r.cost.flops + r.cost.flops8), peer.ms > 0 ? fmt::format("{:.1f}", 1e3 * peer.ms) : "-",
+             peer.names);
+  std::fflush(stdout);  // also into a file or a pipe: what comes next may take long
+}
+
+void print_json(const ReleaseBench& o, const StepBench& bench, const std::vector<Result>& results, const Peers& peers,
+                const std::map<std::string, json::value>& errors) {
   json::array list;
-  std::map<std::string, json::value> errors;
-  if (!o.json)
-    fmt::print(
-        "{}\nmedians of {}, launches included; cold: after other memory went through the caches\n\n"
-        "{:<18} {:<42} {:>10} {:>10} {:>10} {:>6} {:>10} {:>10} {:>10}  {}\n",
-        bench.describe(), o.repeats, "operator", "shape", "cold us", "warm us", "floor us", "share", "GB", "GFLOP",
-        "peer us", "peer");
   for (const Result& r : results) {
     const Peers::Best peer = peers.best(r.call.peers);
-    const double flops = r.cost.flops + r.cost.flops8;
-    if (!errors.contains(r.call.name)) errors[r.call.name] = error_of(o, r.call.name);
-    if (!o.json) {
-      fmt::print("{:<18} {:<42} {:>10.1f} {:>10.1f} {:>10.2f} {:>5.0f}% {:>10.4g} {:>10.4g} {:>10} {}\n", r.call.name,
-                 r.call.shape, 1e6 * r.cold, 1e6 * r.warm, 1e6 * r.floor, 100 * r.floor / r.cold, 1e-9 * r.cost.bytes,
-                 1e-9 * flops, peer.ms > 0 ? fmt::format("{:.1f}", 1e3 * peer.ms) : "-", peer.names);
-      continue;
-    }
     list.push_back(json::object{{"name", r.call.name},
                                 {"shape", r.call.shape},
                                 {"ms", 1e3 * r.cold},
                                 {"burst_ms", 1e3 * r.warm},
                                 {"floor_ms", 1e3 * r.floor},
                                 {"bytes", r.cost.bytes},
-                                {"flops", flops},
+                                {"flops", r.cost.flops + r.cost.flops8},
                                 {"peer", peer.ms > 0 ? json::value(peer.names) : json::value(nullptr)},
                                 {"peer_ms", peer.ms > 0 ? json::value(peer.ms) : json::value(nullptr)},
                                 {"error", errors.at(r.call.name)}});
   }
-  if (o.json)
-    std::puts(json::serialize(json::object{{"card", bench.device_name()},
-                                           {"mode", "kernels"},
-                                           {"config", o.config},
-                                           {"rank", o.rank},
-                                           {"context", o.context},
-                                           {"numerics", o.numerics},
-                                           {"kernels", list}})
-                  .c_str());
+  std::puts(json::serialize(json::object{{"card", bench.device_name()},
+                                         {"mode", "kernels"},
+                                         {"config", o.config},
+                                         {"rank", o.rank},
+                                         {"context", o.context},
+                                         {"numerics", o.numerics},
+                                         {"kernels", list}})
+                .c_str());
 }
 
 }  // namespace
@@ -344,7 +350,12 @@ void run_release_bench(const ReleaseBench& o) {
   const auto pages = static_cast<int>(requests * ((o.context + page_tokens - 1) / page_tokens));
   const auto pools = bench.make_pools(requests, pages);
   bench.expect_rows(most);
-  Measure measure(o, bench);
+  bool any = false;
+  Measure measure(o, bench, [&](const Result& r) {
+    if (o.json) return;
+    if (!std::exchange(any, true)) print_header(o, bench);
+    print_row(r, peers);
+  });
   for (const int rows : all) {
     const int count = rows <= kMostDecoding ? rows : 1, each = rows / count;
     const std::vector<int32_t> before = bench.random_tokens(o.context - each);
@@ -366,7 +377,11 @@ void run_release_bench(const ReleaseBench& o) {
         rows);
   }
   if (measure.results.empty()) fail(ErrorKind::invalid_argument, "no operator of a step is called '{}'", o.op);
-  print(o, bench, measure.results, peers);
+  // After all that is timed: each makes a context of its own.
+  std::map<std::string, json::value> errors;
+  for (const Result& r : measure.results)
+    if (!errors.contains(r.call.name)) errors[r.call.name] = error_of(o, r.call.name);
+  if (o.json) print_json(o, bench, measure.results, peers, errors);
 }
 
 }  // namespace hadal

@@ -199,7 +199,12 @@ void StepBench::load() {
         make_context(backend_, parse_numerics(o.numerics), o.threads, gpu_options(o.cuda_graphs, o.engram_device));
     model_ = std::make_unique<deepseek_v41::Model>(*checkpoint_, *context_,
                                                    watched_operators(operators_of(backend_), *watch_));
-    if (backend_ == Backend::cpu) checkpoint_->map_ahead();
+    if (backend_ == Backend::cpu) {
+      // To the end: neither the roof nor a step is measured beside it.
+      checkpoint_->map_ahead(/*count=*/true);
+      checkpoint_->wait_until_mapped();
+      huge_pages_ = checkpoint_->huge_pages();
+    }
     cost_.local_experts = config().n_routed_experts;
     return;
   }
@@ -386,6 +391,7 @@ std::string StepBench::describe() const {
     text +=
         fmt::format(", {:.1f} M Engram rows a table", 1e-6 * static_cast<double>(config().engram_num_embeddings[0]));
   if (ranks_ > 1) text += fmt::format("; one rank of {}, communication absent", ranks_);
+  if (huge_pages_ && huge_pages_->matter()) text += "; " + to_string(*huge_pages_);
   return text;
 }
 
@@ -421,6 +427,8 @@ json::object StepBench::result(const StepTimes& t) const {
           {"roof",
            json::object{{"flops_per_second", roof_.flops_per_second}, {"bytes_per_second", roof_.bytes_per_second}}},
           {"cpu_ms_per_thread", t.cpu.empty() ? json::value(nullptr) : json::value(1e3 * median_of(t.cpu))},
+          {"huge_page_bytes", huge_pages_ ? json::value(huge_pages_->huge) : json::value(nullptr)},
+          {"huge_page_bytes_possible", huge_pages_ ? json::value(huge_pages_->possible) : json::value(nullptr)},
           {"share_of_paired_roof", t.shares.empty() ? json::value(nullptr) : json::value(median_of(t.shares))},
           {"stages", stages}};
 }

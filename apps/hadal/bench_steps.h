@@ -7,6 +7,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -111,6 +112,7 @@ class StepBench {
   std::unique_ptr<Context> context_;
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<Checkpoint> checkpoint_;
+  std::optional<HugePages> huge_pages_;  // of a checkpoint that a CPU reads
   std::unique_ptr<deepseek_v41::Model> model_;
   std::string name_;  // of the model or the configuration
   int ranks_ = 1;

@@ -269,6 +269,7 @@ class Chat {
       });
     }
     const double prefill_seconds = seconds_since(prefill_start);
+    loaded_.say_huge_pages();
 
     const Clock::time_point decode_start = Clock::now();
     AnswerWriter writer(tokenizer_, text::OutputParser::start_of(prompt), talk_.tools,
@@ -283,6 +284,7 @@ class Chat {
                "hadal: prompt {} tokens: {} cached, {} computed in {:.3f} s; answer {} tokens at {:.1f} tokens/s, {}\n",
                ids.size(), read.cached, read.computed, prefill_seconds, made,
                decode_seconds > 0 ? static_cast<double>(made) / decode_seconds : 0.0, finish);
+    loaded_.say_huge_pages();
     if (std::string_view(finish) == "context full")
       say(fmt::format("the answer was cut off at {} tokens; {}", cache_.context(), remedy()));
     return calls;

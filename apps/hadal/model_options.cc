@@ -176,7 +176,7 @@ LoadedModel::LoadedModel(const ModelOptions& options)
       context(make_context(backend, parse_numerics(options.numerics), options.threads,
                            gpu_options(options.cuda_graphs, options.engram_device))),
       model(std::make_unique<deepseek_v41::Model>(checkpoint, *context, operators_of(backend))) {
-  if (backend == Backend::cpu) checkpoint.map_ahead();
+  if (backend == Backend::cpu) checkpoint.map_ahead(/*count=*/true);
 }
 
 text::Tokenizer LoadedModel::tokenizer() const {
@@ -188,6 +188,14 @@ text::Tokenizer LoadedModel::tokenizer() const {
 std::string LoadedModel::describe() const {
   return fmt::format("model {}, {} layers, backend {}, numerics {}", directory.string(), model->config().layers(),
                      hadal::describe(backend, *context), to_string(context->numerics()));
+}
+
+void LoadedModel::say_huge_pages() {
+  if (backend != Backend::cpu || said_huge_pages_) return;
+  const std::optional<HugePages> pages = checkpoint.huge_pages();
+  if (!pages) return;
+  said_huge_pages_ = true;
+  if (pages->matter()) fmt::print(stderr, "hadal: {}\n", to_string(*pages));
 }
 
 std::string read_text(const std::string& path) {

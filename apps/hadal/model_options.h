@@ -72,6 +72,11 @@ struct LoadedModel {
   text::Tokenizer tokenizer() const;
   // The resolved configuration as one line, for standard error.
   std::string describe() const;
+  // Adds how much of the weights lies in huge pages: once, as soon as a CPU's are mapped in the background.
+  void say_huge_pages();
+
+ private:
+  bool said_huge_pages_ = false;
 };
 
 // The folder of a model: the path as given, else the embedded model beside the binary or under share/hadal.

@@ -250,6 +250,7 @@ void run(const RunOptions& o) {
   auto [logits, cached] = prefill(request, ids, prompt, disk ? &*disk : nullptr);
   progress.finish();
   const double prefill_seconds = seconds_since(prefill_start);
+  loaded.say_huge_pages();
 
   const Clock::time_point decode_start = Clock::now();
   asked.prompt = ids;
@@ -283,6 +284,7 @@ void run(const RunOptions& o) {
         answer_text, reasoning, list, finish, ids.size(), cached, made, load_seconds, prefill_seconds, decode_seconds,
         answer.stats().steps, fmt::join(answer.stats().drafted, ","), fmt::join(answer.stats().accepted, ","));
   }
+  loaded.say_huge_pages();
   if (cached > 0) fmt::print(stderr, "hadal: {} of {} prompt tokens came from the disk\n", cached, ids.size());
   fmt::print(stderr, "hadal: first token after {:.3f} s ({:.1f} prompt tokens/s), {} tokens at {:.1f} tokens/s, {}\n",
              prefill_seconds, static_cast<double>(ids.size()) / prefill_seconds, made,

@@ -8,7 +8,9 @@
 #include "checkpoint/index.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <set>
 #include <thread>
 #include <unordered_map>
@@ -32,7 +34,19 @@ struct Checkpoint::State {
     std::span<const std::byte> bytes;
   };
   std::vector<Run> runs;
-  std::jthread mapper;  // ends first
+  bool reloaded = false;                                // a second time mends no more
+  std::shared_future<std::optional<HugePages>> mapped;  // of the mapper: nothing when it did not come to the end
+  std::jthread mapper;                                  // ends first
+
+  std::optional<HugePages> count_huge_pages() const {
+    std::vector<std::span<const std::byte>> parts;
+    for (const Run& run : runs)
+      if (const auto whole = whole_huge_pages(run.bytes); !whole.empty()) parts.push_back(whole);
+    if (parts.empty()) return std::nullopt;
+    HugePages pages = hadal::count_huge_pages(parts, directory);
+    pages.can_mend &= !reloaded;
+    return pages;
+  }
 };
 
 namespace {
@@ -241,6 +255,7 @@ void Checkpoint::set_engram_token_map(std::vector<int32_t> map) {
 
 void Checkpoint::reload() const {
   uint64_t total = 0;
+  state_->reloaded = true;
   for (const State::Run& run : state_->runs) {
     total += run.bytes.size();
     run.shard->file().drop_cached(run.bytes);
@@ -256,24 +271,41 @@ void Checkpoint::reload() const {
   progress.finish();
 }
 
-void Checkpoint::map_ahead() {
+void Checkpoint::map_ahead(bool count, std::function<void(const HugePages&)> done) {
   State& s = *state_;
   int64_t total = 0;
   for (const State::Run& run : s.runs) total += static_cast<int64_t>(run.bytes.size());
   if (s.mapper.joinable() || total > read_host_memory().usable()) return;
-  s.mapper = std::jthread([&s](const std::stop_token& stop) {
-    try {
-      for (const State::Run& run : s.runs)
-        for (size_t at = 0; at < run.bytes.size() && !stop.stop_requested();) {
-          // Small enough that the end does not wait for long when it comes from a disk.
-          const size_t piece = std::min(size_t{8} << 20, run.bytes.size() - at);
-          run.shard->file().read(run.bytes.subspan(at, piece));
-          at += piece;
+  std::promise<std::optional<HugePages>> mapped;
+  s.mapped = mapped.get_future().share();
+  s.mapper = std::jthread(
+      [&s, count, done = std::move(done), mapped = std::move(mapped)](const std::stop_token& stop) mutable {
+        std::optional<HugePages> pages;
+        try {
+          for (const State::Run& run : s.runs)
+            for (size_t at = 0; at < run.bytes.size() && !stop.stop_requested();) {
+              // Small enough that the end does not wait for long when it comes from a disk.
+              const size_t piece = std::min(size_t{8} << 20, run.bytes.size() - at);
+              run.shard->file().read(run.bytes.subspan(at, piece));
+              at += piece;
+            }
+          if (count && !stop.stop_requested()) pages = s.count_huge_pages();
+          if (pages && done) done(*pages);
+        } catch (const std::exception& error) {
+          log::warn("{}", error.what());  // a step that reads the page meets the same fault
         }
-    } catch (const Error& error) {
-      log::warn("{}", error.what());  // a step that reads the page meets the same fault
-    }
-  });
+        mapped.set_value(pages);
+      });
+}
+
+std::optional<HugePages> Checkpoint::huge_pages() const {
+  const auto& mapped = state_->mapped;
+  if (!mapped.valid() || mapped.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return std::nullopt;
+  return mapped.get();
+}
+
+void Checkpoint::wait_until_mapped() const {
+  if (state_->mapped.valid()) state_->mapped.wait();
 }
 
 const std::vector<SafetensorsFile>& Checkpoint::shards() const { return state_->shards; }

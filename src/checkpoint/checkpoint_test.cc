@@ -103,6 +103,36 @@ TEST(Checkpoint, IsMappedAhead) {
   for (int i = 0; i < 20; ++i) Checkpoint::open(directory).map_ahead();
 }
 
+// Of the embedded model: whatever this kernel and this file system make of it, the numbers fit together.
+TEST(Checkpoint, CountsItsHugePages) {
+  Checkpoint checkpoint = Checkpoint::open(source_path("models/hadal-tiny"));
+  checkpoint.wait_until_mapped();  // nothing is under way
+  EXPECT_EQ(checkpoint.huge_pages(), std::nullopt);
+  int64_t bytes = 0;
+  for (const SafetensorsFile& shard : checkpoint.shards()) bytes += static_cast<int64_t>(shard.image().size());
+  std::optional<HugePages> told;
+  checkpoint.map_ahead(/*count=*/true, [&](const HugePages& pages) { told = pages; });
+  checkpoint.wait_until_mapped();
+  const std::optional<HugePages> pages = checkpoint.huge_pages();
+  ASSERT_TRUE(pages && told);
+  EXPECT_GT(pages->possible, 0);
+  EXPECT_LE(pages->possible, bytes);
+  EXPECT_EQ(pages->possible % static_cast<int64_t>(kHugePageBytes), 0);
+  EXPECT_GE(pages->huge, 0);
+  EXPECT_LE(pages->huge, pages->possible);
+  EXPECT_EQ(told->huge, pages->huge);
+}
+
+// What has just been read again is not to be read again.
+TEST(Checkpoint, NoRemedyIsNamedTwice) {
+  Checkpoint checkpoint = Checkpoint::open(source_path("models/hadal-tiny"));
+  checkpoint.reload();
+  checkpoint.map_ahead(/*count=*/true);
+  checkpoint.wait_until_mapped();
+  ASSERT_TRUE(checkpoint.huge_pages());
+  EXPECT_FALSE(checkpoint.huge_pages()->can_mend);
+}
+
 TEST(Checkpoint, RefusesForeignFilesByName) {
   const test::TemporaryDirectory directory;
   const fs::path& dir = directory.path();

@@ -1,6 +1,7 @@
 #include "checkpoint/mapped_file.h"
 
 #include "base/error.h"
+#include "checkpoint/huge_pages.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -15,18 +16,16 @@
 namespace hadal {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
-
 // Room for `bytes` at a multiple of a huge page; MAP_FAILED when there is none.
 void* reserve_aligned(size_t bytes) {
-  void* room = ::mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* room = ::mmap(nullptr, bytes + kHugePageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED) return room;
   auto* begin = static_cast<std::byte*>(room);
-  std::byte* aligned = begin + (kHugePage - reinterpret_cast<uintptr_t>(room) % kHugePage) % kHugePage;
+  std::byte* aligned = begin + (kHugePageBytes - reinterpret_cast<uintptr_t>(room) % kHugePageBytes) % kHugePageBytes;
   const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE)), kept = (bytes + page - 1) / page * page;
   if (aligned != begin) ::munmap(begin, static_cast<size_t>(aligned - begin));
-  if (std::byte* rest = aligned + kept; rest != begin + bytes + kHugePage)
-    ::munmap(rest, static_cast<size_t>(begin + bytes + kHugePage - rest));
+  if (std::byte* rest = aligned + kept; rest != begin + bytes + kHugePageBytes)
+    ::munmap(rest, static_cast<size_t>(begin + bytes + kHugePageBytes - rest));
   return aligned;
 }
 
@@ -68,11 +67,10 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::use_huge_pages(std::span<const std::byte> part) {
-  const size_t before = -reinterpret_cast<uintptr_t>(part.data()) % kHugePage;  // whole pages only
-  const size_t behind = reinterpret_cast<uintptr_t>(part.data() + part.size()) % kHugePage;
-  if (before + behind >= part.size()) return;
+  const std::span<const std::byte> whole = whole_huge_pages(part);
+  if (whole.empty()) return;
   // A kernel without huge pages says EINVAL, and reading works all the same.
-  (void)::madvise(const_cast<std::byte*>(part.data()) + before, part.size() - before - behind, MADV_HUGEPAGE);
+  (void)::madvise(const_cast<std::byte*>(whole.data()), whole.size(), MADV_HUGEPAGE);
 }
 
 void MappedFile::drop_cached(std::span<const std::byte> part) const {

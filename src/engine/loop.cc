@@ -89,7 +89,10 @@ Engine::Loop::Loop(const EngineOptions& o)
           const std::lock_guard lock(mutex_);
           wake_.notify_all();
         });
-  if (parse_backend(o.backend) == Backend::cpu) checkpoint_.map_ahead();
+  if (parse_backend(o.backend) == Backend::cpu)
+    checkpoint_.map_ahead(/*count=*/true, [](const HugePages& pages) {
+      if (pages.matter()) pages.few() ? log::warn("{}", to_string(pages)) : log::info("{}", to_string(pages));
+    });
   thread_ = std::thread([this] { run(); });
 }
 

@@ -1,6 +1,7 @@
 #ifdef HADAL_HAVE_CUDA
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <tuple>
 
 #include "ops/cuda/fold.h"
@@ -99,10 +100,17 @@ struct DenseLayout {
   void (*pack)(CudaContext&, const Weight&, void*) = nullptr;
 };
 DenseLayout dense_layout(const CudaContext& context, const Weight& w) {
-  if (context.portable()) return {};
-  if (context.numerics() == Numerics::fp8 && cuda::can_pack_fp8(w)) return {cuda::packed_fp8_bytes, cuda::pack_fp8};
-  if (cuda::can_pack(w)) return {cuda::packed_bytes, cuda::pack_linear};
+  switch (cuda::packing_of(context.numerics(), context.portable(), w)) {
+    case cuda::Packing::none: break;
+    case cuda::Packing::bits16: return {cuda::packed_bytes, cuda::pack_linear};
+    case cuda::Packing::bits8: return {cuda::packed_fp8_bytes, cuda::pack_fp8};
+  }
   return {};
+}
+
+void check_groups(Context& base, std::string_view name, const Weight& w, int groups) {
+  const CudaContext& context = CudaContext::of(base);
+  cuda::check_groups(cuda::packing_of(context.numerics(), context.portable(), w), name, w, groups);
 }
 
 // Not for the parts of a FeedForward of routed experts: their
@@ -231,6 +239,7 @@ const Operators& cuda_operators() {
 #define HADAL_ENTRY(op, Args) .op = cuda::op,
   static const Operators operators = {.backend = "cuda",
                                       HADAL_OPERATORS(HADAL_ENTRY).prepare_weight = prepare_weight,
+                                      .check_groups = check_groups,
                                       .load_weight = load_weight,
                                       .load_experts = load_experts,
                                       .load_table = load_table,

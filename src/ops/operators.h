@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "ops/attention_input/attention_input.h"
 #include "ops/attention_output/attention_output.h"
@@ -67,6 +68,11 @@ struct Operators {
   // Makes the backend's own layout of an uploaded weight (Weight::packed) and folds scales in `fp8` numerics; null where
   // published bytes are read in place.
   void (*prepare_weight)(Context&, Weight&) = nullptr;
+
+  // For a weight whose outputs come in `groups` that read k columns each, before anything is loaded: throws unsupported,
+  // naming the weight, where the layout that load_weight and random_weight would keep of it has no place for such groups.
+  // Null: all have.
+  void (*check_groups)(Context&, std::string_view name, const Weight&, int groups) = nullptr;
 
   // How a model's weights, given as published bytes in host memory, come to lie where the operators read them: for one
   // weight, and for the routed experts of one layer (all of one shape), whose matrices are packed together. Where the

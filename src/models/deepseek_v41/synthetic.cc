@@ -31,6 +31,10 @@ class Maker {
   BlockWeights block() {
     const int64_t d = c_.hidden_size, lora = c_.q_lora_rank, q = int64_t{c_.num_attention_heads} * c_.head_dim;
     const int64_t o = int64_t{c_.o_groups} * c_.o_lora_rank, inner = c_.moe_intermediate_size;
+    if (op_.check_groups != nullptr)
+      op_.check_groups(context_, "wo_a",
+                       {WeightFormat::fp8_block32, static_cast<int>(o), static_cast<int>(q / c_.o_groups)},
+                       c_.o_groups);
     BlockWeights w;
     w.attn_mix = mix();
     w.ffn_mix = mix();

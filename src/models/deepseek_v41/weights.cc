@@ -199,6 +199,17 @@ BlockWeights bind_block(const Binder& b, const std::string& p, int experts) {
   return w;
 }
 
+// Fails before hours of loading rather than at the first step.
+void check_output_groups(const Binder& b, const V41Config& c, Context& context, const Operators& operators) {
+  if (operators.check_groups == nullptr) return;
+  const auto check = [&](const std::string& block) {
+    const std::string name = block + ".attn.wo_a";
+    operators.check_groups(context, name, b.published(name, false), c.o_groups);
+  };
+  for (int l = 0; l < c.layers(); ++l) check(fmt::format("layers.{}", l));
+  for (int s = 0; s < c.draft_stages(); ++s) check(fmt::format("mtp.{}", s));
+}
+
 }  // namespace
 
 ModelWeights bind_weights(const Checkpoint& checkpoint, Context& context, const Operators& operators) {
@@ -211,6 +222,7 @@ ModelWeights bind_weights(const Checkpoint& checkpoint, Context& context, const 
     progress.emplace("loading weights", bytes);
   }
   const Binder b(checkpoint, context, operators, progress ? &*progress : nullptr);
+  check_output_groups(b, c, context, operators);
   ModelWeights w;
   w.embed = b.matrix("embed");
   w.head = b.matrix("head");

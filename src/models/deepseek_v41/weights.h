@@ -71,8 +71,8 @@ struct ModelWeights {
 
 // Binds every tensor where the operators read it: in place on a CPU, on a GPU in the device's memory, packed where it has
 // a layout of its own. Block scales of the dense weights are checked here, those of a routed expert when it is first used
-// or loaded, those of Engram rows by `hadal inspect --verify` only. Throws out_of_memory before anything is loaded when
-// the weights do not fit.
+// or loaded, those of Engram rows by `hadal inspect --verify` only. Before anything is loaded it throws out_of_memory when
+// the weights do not fit, and unsupported when the backend has no layout for wo_a's groups.
 ModelWeights bind_weights(const Checkpoint& checkpoint, Context& context, const Operators& operators);
 
 }  // namespace hadal::deepseek_v41

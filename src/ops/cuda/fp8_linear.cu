@@ -33,8 +33,6 @@ bool cuts_k(int rows, int n, int k) { return rows <= kFewRows && n <= 48 * 64 &&
 
 }  // namespace
 
-bool can_pack_fp8(const Weight& w) { return w.format == WeightFormat::fp8_block32 && w.n % 128 == 0 && w.k % 128 == 0; }
-
 size_t packed_fp8_bytes(const Weight& w) {
   // Some scales more: a piece reads those of all its columns, also where the weight has ended.
   return code_bytes(w) + (code_bytes(w) / (32 * 128) + 16) * sizeof(float);

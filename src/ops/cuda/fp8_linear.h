@@ -8,12 +8,12 @@
 #include <span>
 
 #include "ops/cuda/fp8_rows.h"
+#include "ops/cuda/packing.h"
 #include "ops/types.h"
 
 namespace hadal::cuda {
 
-// FP8 blocks, n and k multiples of 128.
-bool can_pack_fp8(const Weight& weight);
+// Of a weight that can_pack_fp8() holds for (packing.h).
 size_t packed_fp8_bytes(const Weight& weight);
 // Packs folded bytes (fold.h) that lie on the device into `packed`, aligned to 256 bytes; they are not read afterwards.
 void pack_fp8(CudaContext& context, const Weight& weight, void* packed);

@@ -145,7 +145,7 @@ bool wants_fp8(const CudaContext& context, int rows, const Weight& w, int groups
 }
 
 bool reads_fp8(const CudaContext& context, const Weight& w, int groups) {
-  return context.numerics() == Numerics::fp8 && w.packed != nullptr && can_pack_fp8(w) && w.n / groups % 64 == 0;
+  return context.numerics() == Numerics::fp8 && w.packed != nullptr && can_pack_fp8(w) && fits_packed_tiles(w, groups);
 }
 
 LinearArgs linear_args(const Tensor& x, const Weight& w, const Tensor& y) {
@@ -182,9 +182,9 @@ void linear(CudaContext& context, const LinearArgs& a) {
   // By the shape alone, never by the number of rows.
   const bool any = w.k % lane != 0 || a.x_stride % 8 != 0;
   HADAL_CUDA_CHECK(a.groups > 0 && w.n % a.groups == 0);
-  // A packed tile has 64 outputs, all of one group.
   const bool packed = w.packed != nullptr && !(context.numerics() == Numerics::fp8 && can_pack_fp8(w)) &&
-                      (a.groups == 1 || w.n / a.groups % 64 == 0);
+                      fits_packed_tiles(w, a.groups);
+  // Operators::check_groups has seen to it before the weight was loaded.
   if (!packed && w.data == nullptr) fail_shape("a grouped linear", "a multiple of 64 outputs a group", w.n / a.groups);
   HADAL_CUDA_CHECK(a.x != nullptr && w && (a.y != nullptr) != (a.y_f32 != nullptr));
   HADAL_CUDA_CHECK(any || (reinterpret_cast<uintptr_t>(w.data) | reinterpret_cast<uintptr_t>(a.x)) % 16 == 0);

@@ -50,8 +50,6 @@ __global__ void __launch_bounds__(128)
 
 }  // namespace
 
-bool can_pack(const Weight& w) { return w.format == WeightFormat::fp8_block32 && w.n % 256 == 0 && w.k % 64 == 0; }
-
 size_t packed_bytes(const Weight& w) {
   return static_cast<size_t>(tile_bytes(w)) + static_cast<size_t>(w.n) * sizeof(float);
 }

@@ -5,12 +5,12 @@
 #include <span>
 
 #include "ops/cuda/context.h"
+#include "ops/cuda/packing.h"
 #include "ops/types.h"
 
 namespace hadal::cuda {
 
-// FP8 blocks, n a multiple of 256, k a multiple of 64.
-bool can_pack(const Weight& weight);
+// Of a weight that can_pack() holds for (packing.h).
 size_t packed_bytes(const Weight& weight);
 // Packs published bytes that lie on the device into `packed`, aligned to 256 bytes; they are not read afterwards.
 void pack_linear(CudaContext& context, const Weight& weight, void* packed);
