@@ -28,17 +28,17 @@ struct FewProducts {
 struct FewShared {
   static constexpr int kStages = FewTiles::kStages;
   using Ring = RingPosition<kStages>;
-  uint8_t x[kMostD * kN];                 // [k tile][row], 128-byte swizzle
+  uint8_t x[kMostD * kN];  // [k tile][row], 128-byte swizzle
   uint8_t activated[kSlots][kMostWidth * kN];
   uint8_t results[FewTiles::kGroups][kN * 128];
   uint8_t weights[kStages][E5m2Codec::kTileBytes];
   Factors<kTileM, kN> factors[2 * kSlots];  // of the first product, then of the second
   Work work[kSlots];
   PackedPointers experts[kMostCount];
-  int id[kFewChoices];                   // of a choice, -1 where the expert is not local
-  int expert[kFewChoices];               // of a tile, which is a chosen expert
-  int chosen_by[kFewChoices];            // of a tile: bits of rows
-  float row_weight[kFewChoices][kN];     // of a tile
+  int id[kFewChoices];                // of a choice, -1 where the expert is not local
+  int expert[kFewChoices];            // of a tile, which is a chosen expert
+  int chosen_by[kFewChoices];         // of a tile: bits of rows
+  float row_weight[kFewChoices][kN];  // of a tile
   uint32_t largest[2][kConsumers / 32], largest_activated[2][kRounders / 32];
   uint64_t full[kStages], empty[kStages];
   uint64_t work_full[kSlots], work_empty[kSlots], operand_full[kSlots];
