@@ -52,9 +52,10 @@ __device__ __forceinline__ RowPart load_unit(const uint16_t* row, int unit) {
   for (int j = 0; j < 4; ++j) part.v[j] = __ldcg(reinterpret_cast<const uint2*>(from + 32 * j));
   return part;
 }
-__device__ __forceinline__ uint32_t larger(uint32_t largest, const RowPart& part) {
-  largest = larger(largest, {part.v[0].x, part.v[0].y, part.v[1].x, part.v[1].y});
-  return larger(largest, {part.v[2].x, part.v[2].y, part.v[3].x, part.v[3].y});
+// Not an overload of `larger`: in this namespace it would hide the one that it calls, and four words make a RowPart too.
+__device__ __forceinline__ uint32_t larger_of_part(uint32_t largest, const RowPart& part) {
+  largest = larger(largest, uint4{part.v[0].x, part.v[0].y, part.v[1].x, part.v[1].y});
+  return larger(largest, uint4{part.v[2].x, part.v[2].y, part.v[3].x, part.v[3].y});
 }
 __device__ __forceinline__ void store_unit(uint8_t* operand, int unit, int row, const RowPart& part, float inverse) {
   *reinterpret_cast<uint4*>(operand + (unit / 8 * kN + row) * 128 + ((unit % 8 ^ row) << 4)) = {
@@ -71,7 +72,7 @@ __device__ __forceinline__ void round_x(FewShared& s, const FewExpertsArgs& args
   for (int row = 0; row < args.rows; ++row) {
     const RowPart part = next;
     if (has_part && row + 1 < args.rows) next = load_unit(x + static_cast<size_t>(row + 1) * d, thread);
-    const uint32_t of_warp = warp_largest(larger(0, part));
+    const uint32_t of_warp = warp_largest(larger_of_part(0, part));
     if (lane == 0) s.largest[row & 1][thread / 32] = of_warp;
     named_barrier(kConsumersBarrier, kConsumers);
     const uint32_t largest = lane < kConsumers / 32 ? s.largest[row & 1][lane] : 0;
@@ -231,7 +232,7 @@ __device__ __forceinline__ void prepare_few(FewShared& s, const FewExpertsArgs& 
           part[i] = unit < units ? load_unit(from, unit) : RowPart{};
         }
 #pragma unroll
-        for (int i = 0; i < kParts; ++i) largest = larger(largest, part[i]);
+        for (int i = 0; i < kParts; ++i) largest = larger_of_part(largest, part[i]);
         largest = warp_largest(largest);
         if (lane == 0) s.largest_activated[turn][thread / 32] = largest;
         named_barrier(kRoundersBarrier, kRounders);
