@@ -165,6 +165,10 @@ struct Step {
         shared_scale(layer.fp8 ? static_cast<size_t>(padded()) * kD / 128 : 1),
         activated(plan, kWidth, false),
         activated8(layer.fp8 ? plan : RowPlan{}, kWidth, true),
+        few(layer.fp8 && few_experts_take(rows, topk, layer.experts, kD, kWidth)),
+        few_activated(few ? static_cast<size_t>(few_expert_rows(rows, topk)) * kWidth : 1),
+        few_out(few ? static_cast<size_t>(few_expert_rows(rows, topk)) * kD : 1),
+        few_counters(std::vector<int>(kFewCounters)),
         out(static_cast<size_t>(plan.row_capacity) * kD) {
     fill_bf16(x.get(), static_cast<size_t>(rows) * kD, seed, 1.0f);
     std::vector<float> w(choices);
@@ -188,6 +192,17 @@ struct Step {
     args.width = kWidth;
     args.limit = kLimit;
     args.fp8 = layer.fp8;
+    few_args.grouped = args;
+    few_args.grouped.x = x.get();
+    few_args.grouped.activated = few_activated.get();
+    few_args.grouped.out = few_out.get();
+    few_args.ids = ids.get();
+    few_args.weights = weights.get();
+    few_args.experts = layer.pointers->get();
+    few_args.count = layer.experts;
+    few_args.rows = rows;
+    few_args.topk = topk;
+    few_args.counters = few_counters.get();
   }
   int padded() const { return (rows + 7) / 8 * 8; }
   void group(cudaStream_t s, bool shared = false) {
@@ -197,9 +212,20 @@ struct Step {
     plan_rows(plan, ids.get(), weights.get(), rows, topk, slots.get(), kExperts, to_round, s);
   }
   void feed_forward(cudaStream_t s) const { grouped_feed_forward(args, 132, s); }
-  void combine(cudaStream_t s) const { combine_rows(plan.pair_row, out.get(), nullptr, y.get(), rows, topk, kD, s); }
-  void all(cudaStream_t s) { group(s), feed_forward(s), combine(s); }
-  void poison() { activated.poison(), activated8.poison(), out.poison(), y.poison(), x8.poison(); }
+  void combine(cudaStream_t s) const {
+    combine_rows(plan.pair_row, few ? few_out.get() : out.get(), nullptr, y.get(), rows, topk, kD, s);
+  }
+  void all(cudaStream_t s) {
+    if (few)
+      few_experts(few_args, 132, s);
+    else
+      group(s), feed_forward(s);
+    combine(s);
+  }
+  void poison() {
+    activated.poison(), activated8.poison(), out.poison(), y.poison(), x8.poison();
+    few_activated.poison(), few_out.poison();
+  }
 
   int rows, topk, choices;
   DeviceArray<uint16_t> x;
@@ -213,8 +239,12 @@ struct Step {
   DeviceArray<uint8_t> shared_codes;  // Q4 of x
   DeviceArray<float> shared_scale;
   Rows activated, activated8;
+  bool few;  // the kernel of few rows takes this step
+  DeviceArray<uint16_t> few_activated, few_out;
+  DeviceArray<int> few_counters;
   DeviceArray<uint16_t> out;
   GroupedArgs args;
+  FewExpertsArgs few_args;
 };
 
 double silu(double x) { return x / (1 + std::exp(-x)); }
@@ -340,7 +370,7 @@ void check_rows(const char* name, const Layer& layer, Step& step) {
 // The first rows of a large batch, alone: equal bits wanted.
 void check_batch(const Layer& layer, const Step& large, const std::vector<int32_t>& ids, uint64_t seed) {
   const auto big = large.y.host();
-  for (const int rows : {1, 7, 32, 128, 700}) {
+  for (const int rows : {1, 2, 7, 8, 9, 32, 128, 700}) {
     Step small(layer, rows, kTopK, {ids.begin(), ids.begin() + rows * kTopK}, seed);
     HADAL_CUDA(
         cudaMemcpy(small.weights.get(), large.weights.get(), rows * kTopK * sizeof(float), cudaMemcpyDeviceToDevice));
@@ -419,7 +449,7 @@ void run(const std::string& what, bool fp8) {
     time_prefill_parts(layer, uniform);
   }
   if (what != "check" && what != "prefill")
-    for (const int rows : {1, 32, 128}) time_decode(layer, rows);
+    for (const int rows : {1, 2, 4, 8, 32, 128}) time_decode(layer, rows);
 }
 
 int run_all(const std::string& what, const std::string& numerics) {

@@ -41,6 +41,11 @@ inline constexpr ExpertsCase kExpertsCases[] = {
     {"tiles, a last part that is smaller", 264, 4, 1, 256, 256, Routing::one_set},
     {"tiles, a width of the matrix kernel for 16-bit rows", 41, 4, 2, 256, 128},
     {"tiles, release sums", 3, 1, 1, 5120, 256},
+    // Few rows, which have a kernel of their own: all choices that it takes, the same experts, experts that are not local.
+    {"tiles, few rows", 8, 24, 8, 256, 256},
+    {"tiles, few rows take the same experts", 8, 12, 3, 512, 512, Routing::one_set},
+    {"tiles, few rows, a share of the experts is local", 5, 12, 4, 256, 256, Routing::random, 10, 1, true},
+    {"tiles, a row none of whose experts is local", 1, 2, 1, 256, 256, Routing::rotating, 10, 1, true},
     // Every scale that a bf16 weight can have, in two halves, so that the results are bf16 numbers too.
     {"low scales", 3, 4, 2, 256, 256, Routing::random, 10, 1, false, 4, 130},
     {"high scales", 3, 4, 2, 256, 256, Routing::random, 10, 1.0 / 64, false, 126, 252},

@@ -47,6 +47,40 @@ const uint16_t* rounded_rows(CudaContext& context, Scratch& scratch, const Exper
   return rounded;
 }
 
+// Up to 8 rows in FP8: one launch.
+Routed run_few(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, int d, int width) {
+  const ExpertStore& store = *args.experts;
+  std::vector<PackedPointers> packed(store.count());
+  const uint8_t* first = nullptr;
+  for (int e = 0; e < store.count(); ++e)
+    if (store.is_local(e)) {
+      const FeedForward& w = store.expert(e);
+      packed[e] = {static_cast<const uint8_t*>(w.w1.packed), static_cast<const uint8_t*>(w.w2.packed)};
+      if (first == nullptr) first = packed[e].gate_up;
+    }
+  const size_t rows = few_expert_rows(args.rows, args.topk);
+  FewExpertsArgs few;
+  GroupedArgs& grouped = few.grouped;
+  grouped.plan.pair_row = scratch.get<int>(static_cast<size_t>(args.rows) * args.topk);
+  grouped.x = args.x.bf16();
+  grouped.activated = scratch.get<uint16_t>(rows * width);
+  grouped.out = scratch.get<uint16_t>(rows * d);
+  grouped.d = d;
+  grouped.width = width;
+  grouped.limit = args.limit;
+  grouped.fp8 = true;
+  few.ids = args.ids.i32();
+  few.weights = args.weights.f32();
+  // A third array beside the two of group_rows.
+  few.experts = about_experts(context, packed, first + 1, true);
+  few.count = store.count();
+  few.rows = args.rows;
+  few.topk = args.topk;
+  few.counters = static_cast<int*>(context.lasting("experts", kFewCounters * sizeof(int)));
+  few_experts(few, context.multiprocessors(), context.stream());
+  return {grouped.plan.pair_row, grouped.out};
+}
+
 // Rows grouped by expert and, for FP8 products, rounded; by the same pass those of the shared expert, unless it has none.
 GroupedArgs group_rows(CudaContext& context, Scratch& scratch, const ExpertsArgs& args, int d, int width,
                        const Fp8Rows& shared_rows) {
@@ -139,7 +173,11 @@ void experts(Context& base, const ExpertsArgs& args) {
   if (!begun.shared_out) begin_experts(context, begun);
   Tensor shared = begun.shared_out;
   Routed routed;
-  if (packed) {
+  if (packed && context.numerics() == Numerics::fp8 &&
+      few_experts_take(args.rows, args.topk, args.experts->count(), d, width)) {
+    if (!shared) shared = shared_expert(context, scratch, args, {});
+    routed = run_few(context, scratch, args, d, width);
+  } else if (packed) {
     const Fp8Rows shared_rows = shared ? Fp8Rows{} : shared_expert_rows(context, scratch, args);
     const GroupedArgs grouped = group_rows(context, scratch, args, d, width, shared_rows);
     if (!shared) shared = shared_expert(context, scratch, args, shared_rows);

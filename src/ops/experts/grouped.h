@@ -95,6 +95,25 @@ struct GroupedArgs {
 };
 void grouped_feed_forward(const GroupedArgs& args, int multiprocessors, cudaStream_t stream);
 
+// ---- up to 8 rows, FP8 -----------------------------------------------------------------------------------------------
+// The same sums in one launch that groups and rounds rows itself (grouped_fp8_few.cu).
+inline constexpr int kFewExpertRows = 8, kFewChoices = 64;
+struct FewExpertsArgs {
+  GroupedArgs grouped;  // x: bf16 [rows, d]; of the plan pair_row, and `done` and `next` in `counters`
+  const int32_t* ids = nullptr;
+  const float* weights = nullptr;
+  const PackedPointers* experts = nullptr;  // [count] by id, without addresses where an expert is not local
+  int count = 0;
+  int rows = 0;
+  int topk = 0;
+  int* counters = nullptr;  // [kFewCounters], zeros before a launch and again behind it
+};
+inline constexpr int kFewCounters = kFewChoices + 2;
+bool few_experts_take(int rows, int topk, int count, int d, int width);
+// Activations and outputs of a choice lie in row 8 i + r for row r of the step and the i-th expert that is chosen: this many.
+inline int few_expert_rows(int rows, int topk) { return kFewExpertRows * rows * topk; }
+void few_experts(FewExpertsArgs args, int multiprocessors, cudaStream_t stream);
+
 // y[r] = bf16(sum over k ascending of out[pair_row[r, k]] in fp32 + shared_out[r]). Rows of experts that are not local
 // are not read.
 void combine_rows(const int* pair_row, const uint16_t* out, const uint16_t* shared_out, uint16_t* y, int rows, int topk,

@@ -56,10 +56,10 @@ __device__ __forceinline__ void promote(float* sum, float* partial) {
 }
 
 // One block of 64 weight rows a warpgroup. It is decoded in two halves of 64 values of k: the second while the products
-// of the first run, the first of the next stage while the products of the second run.
-template <int N, class S>
+// of the first run, the first of the next stage while the products of the second run. tokens_of(stage, k tile): their descriptor.
+template <int N, class S, class TokensOf>
 __device__ __forceinline__ void main_loop_one_block(S& s, typename S::Ring& ring, int k_tiles, int block, int thread,
-                                                    float* sum) {
+                                                    float* sum, const TokensOf& tokens_of) {
   using Codec = E5m2Codec;
   float partial[N / 2];
 #pragma unroll
@@ -72,7 +72,7 @@ __device__ __forceinline__ void main_loop_one_block(S& s, typename S::Ring& ring
   do {
 #pragma unroll
     for (int stage = 0; stage < 2; ++stage) {
-      const uint64_t tokens = stage_tokens(s, ring.stage);
+      const uint64_t tokens = tokens_of(ring.stage, k_tiles - k);
       uint64_t* empty = &s.empty[ring.stage];
       const uint4 raw = Codec::load(s.weights[ring.stage], block, 1, thread);
       multiply_half<N>(partial, a, tokens, stage == 0);
@@ -147,7 +147,8 @@ struct Fp8Products {
     float sum[N / 2];
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) sum[i] = 0;
-    main_loop_one_block<N>(s, ring, k_tiles, group, thread, sum);
+    main_loop_one_block<N>(s, ring, k_tiles, group, thread, sum,
+                           [&](int stage, int) { return stage_tokens(s, stage); });
     finish_one_block<Fp8Products, N>(s, work, args, opaque(group), opaque(thread), sum);
   }
 };

@@ -64,7 +64,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();
     if (lane == 0) {
       wait_for_previous();
-      let_next_start();
       supply_stages<Experts>(s, ring, steps, ahead, &p.x, first, row0, bring_gate);
     }
     return;
@@ -111,6 +110,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     named_barrier(1 + team, kTeam);
     if (thread < 32) {
+      // Not before: the experts' blocks fill every multiprocessor, and the shared expert's, which are asked for beside this
+      // kernel, would have to wait for their end.
+      let_next_start();
       uint32_t keys[kRouterMostExperts / 32];
 #pragma unroll
       for (int i = 0; i < kRouterMostExperts / 32; ++i)
