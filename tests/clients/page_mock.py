@@ -43,6 +43,8 @@ class Mock(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.requests, self.dropped, self.key, self.answers = [], 0, None, 0
+        self.go_on = threading.Event()  # cleared by a test: the answer waits in its middle
+        self.go_on.set()
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -149,6 +151,8 @@ class Handler(BaseHTTPRequestHandler):
         else:
             content = f"{ANSWER} ({self.server.answers})"
             for i in range(0, len(content), 7):
+                if i == 70:
+                    self.server.go_on.wait(30)
                 self.delta({"content": content[i:i + 7]})
             self.delta({}, "stop")
         self.send(": a comment\n\n")
