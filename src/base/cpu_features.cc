@@ -17,7 +17,7 @@ std::mutex choice_mutex;
 std::optional<Isa> choice;
 bool choice_used = false;
 
-constexpr Isa kAll[] = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx};
+constexpr Isa kAll[] = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::avx512_bf16, Isa::amx};
 
 // Tiles with BF16. Linux saves their registers only for processes that have asked for it, once for all threads.
 bool may_use_amx() {
@@ -35,6 +35,7 @@ std::string_view to_string(Isa isa) {
     case Isa::scalar: return "scalar";
     case Isa::avx2: return "avx2";
     case Isa::avx512: return "avx512";
+    case Isa::avx512_vnni: return "avx512-vnni";
     case Isa::avx512_bf16: return "avx512-bf16";
     case Isa::amx: return "amx";
   }
@@ -44,7 +45,7 @@ std::string_view to_string(Isa isa) {
 Isa parse_isa(std::string_view name) {
   for (const Isa isa : kAll)
     if (name == to_string(isa)) return isa;
-  fail(ErrorKind::invalid_argument, "unknown instruction set '{}': use scalar, avx2, avx512, avx512-bf16 or amx", name);
+  fail(ErrorKind::invalid_argument, "unknown instruction set '{}': use scalar, avx2, avx512, avx512-vnni, avx512-bf16 or amx", name);
 }
 
 bool cpu_supports(Isa isa) {
@@ -52,11 +53,13 @@ bool cpu_supports(Isa isa) {
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  const bool bf16 = avx512 && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16");
+  const bool vbmi = avx512 && __builtin_cpu_supports("avx512vbmi");
+  const bool bf16 = vbmi && __builtin_cpu_supports("avx512bf16");
   switch (isa) {
     case Isa::scalar: return true;
     case Isa::avx2: return avx2;
     case Isa::avx512: return avx512;
+    case Isa::avx512_vnni: return vbmi && __builtin_cpu_supports("avx512vnni");
     case Isa::avx512_bf16: return bf16;
     case Isa::amx: {
       static const bool amx = bf16 && may_use_amx();

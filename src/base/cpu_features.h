@@ -15,7 +15,8 @@ enum class Isa : uint8_t {
   scalar,       // plain C++
   avx2,         // AVX2, FMA and F16C
   avx512,       // AVX-512 F, BW, DQ, VL (Skylake-SP)
-  avx512_bf16,  // and VBMI and BF16 (Zen 4, Cooper Lake)
+  avx512_vnni,  // and VBMI and VNNI (Ice Lake)
+  avx512_bf16,  // AVX-512 with VBMI and BF16 (Zen 4)
   amx,          // and AMX tiles of BF16 (Sapphire Rapids)
 };
 

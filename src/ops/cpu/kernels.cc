@@ -13,6 +13,9 @@ extern const Kernels table;
 namespace avx512 {
 extern const Kernels table;
 }
+namespace avx512_vnni {
+extern const Kernels table;
+}
 namespace avx512_bf16 {
 extern const Kernels table;
 }
@@ -25,6 +28,7 @@ const Kernels& kernels(Isa isa) {
     case Isa::scalar: return scalar::table;
     case Isa::avx2: return avx2::table;
     case Isa::avx512: return avx512::table;
+    case Isa::avx512_vnni: return avx512_vnni::table;
     case Isa::avx512_bf16: return avx512_bf16::table;
     case Isa::amx: return amx::table;
   }

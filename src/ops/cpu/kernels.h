@@ -19,12 +19,13 @@ enum class Layout : uint8_t {
   pairs,      // bf16 in order, for the bf16 dot product: inputs must lie on the bf16 grid
   pairs_fp8,  // bf16 in the order in which FP8 and
   pairs_fp4,  // MXFP4 weights are unpacked most cheaply (blocks_fp8.inc, blocks_fp4.inc)
+  digits,     // whole numbers of two bytes with a scale a block, for MXFP4 weights as bytes (digits.inc)
 };
 
-constexpr int64_t element_bytes(Layout layout) { return layout == Layout::split ? 4 : 2; }
+constexpr int64_t element_bytes(Layout layout) { return layout == Layout::split || layout == Layout::digits ? 4 : 2; }
 // A prepared row is filled up with zeros to a multiple of this.
 constexpr int layout_columns(Layout layout) {
-  return layout == Layout::pairs_fp4 ? 128 : layout == Layout::pairs_fp8 ? 64 : 32;
+  return layout == Layout::pairs_fp4 || layout == Layout::digits ? 128 : layout == Layout::pairs_fp8 ? 64 : 32;
 }
 
 // A worker's memory for decoded weights, packed rows and partial sums.
@@ -104,6 +105,7 @@ struct StreamTask {
 struct Kernels {
   Isa isa = Isa::scalar;
   bool has_pairs = false;
+  bool has_digits = false;
   bool has_tiles = false;
 
   // One row of k columns into `layout`.

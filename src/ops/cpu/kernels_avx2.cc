@@ -7,6 +7,7 @@
 #pragma GCC target("avx2,fma,f16c")
 
 #define HADAL_PAIRS 0
+#define HADAL_DIGITS 0
 #define HADAL_SPLIT_FP8 0
 #define HADAL_TILES 0
 

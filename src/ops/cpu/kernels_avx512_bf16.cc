@@ -10,6 +10,7 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16,avx2,fma,f16c")
 
 #define HADAL_PAIRS 1
+#define HADAL_DIGITS 0
 #define HADAL_SPLIT_FP8 0
 #define HADAL_TILES 0
 

@@ -2,6 +2,7 @@
 #include "ops/cpu/kernel_headers.h"
 
 #define HADAL_PAIRS 0
+#define HADAL_DIGITS 0
 #define HADAL_SPLIT_FP8 0
 #define HADAL_TILES 0
 

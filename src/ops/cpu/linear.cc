@@ -49,8 +49,9 @@ void cut(const Product& p, int64_t all_outputs, int threads, bool on_tiles, std:
 }  // namespace
 
 Layout layout_of(const CpuContext& context, const Weight& weight) {
-  const bool pairs = kernels(context).has_pairs && rounds(context) && weight.format != WeightFormat::f32;
-  if (!pairs) return Layout::split;
+  if (!rounds(context) || weight.format == WeightFormat::f32) return Layout::split;
+  if (kernels(context).has_digits && weight.format == WeightFormat::mxfp4) return Layout::digits;
+  if (!kernels(context).has_pairs) return Layout::split;
   if (weight.format == WeightFormat::fp8_block32) return Layout::pairs_fp8;
   return weight.format == WeightFormat::mxfp4 ? Layout::pairs_fp4 : Layout::pairs;
 }

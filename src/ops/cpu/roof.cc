@@ -123,8 +123,8 @@ __attribute__((target("amx-tile,amx-bf16"))) double multiply_amx(int64_t turns) 
 
 bool has_multiply(Isa isa, Multiply kind) {
   if (kind == Multiply::fp32) return true;
-  if (isa < Isa::avx512_bf16) return false;
-  return kind == Multiply::bf16 || __builtin_cpu_supports("avx512vnni");
+  if (kind == Multiply::int8) return isa >= Isa::avx512_vnni && __builtin_cpu_supports("avx512vnni");
+  return isa >= Isa::avx512_bf16;
 }
 
 double read_rate(ThreadPool& pool, std::span<const std::byte> memory, Isa isa) {

@@ -9,7 +9,9 @@ namespace hadal::cpu {
 struct DecodeTables {
   // bf16 values of the 16 e2m1 codes, twice in a row: an index may carry a fifth bit of rubbish.
   alignas(64) uint16_t e2m1_pairs[32];
-  // The same times 2^126; both zeros are 0.
+  // Twice the values of the 16 e2m1 codes, plus 12; four times in a row, for indices with two more bits of rubbish.
+  alignas(64) uint8_t e2m1_twice[64];
+  // bf16 values times 2^126; both zeros are 0.
   alignas(64) uint16_t e2m1_large[32];
   // bf16 values of the 16 e2m1 codes times the e4m3 value of code s.
   alignas(64) uint16_t e2m1_e4m3[256][16];

@@ -116,7 +116,7 @@ void experts(Context& any, const ExpertsArgs& args) {
   // First products: gate and up of some columns for some rows of a unit, then SwiGLU, straight into the layout of w2, or as
   // floats where the whole row is needed for that.
   // Activations have the widest element, so that units of different layouts may share the buffer.
-  const int64_t act_bytes = std::max(int64_t{width} * 4, int64_t{round_up(width, 128)} * 2);
+  const int64_t act_bytes = int64_t{round_up(width, 128)} * 4;
   auto* act = scratch.get<std::byte>(pairs * act_bytes);
   const int step1 =
       outputs_per_task(static_cast<int64_t>(plan.units.size()) * width, threads, kernel.has_tiles ? 512 : 128);
