@@ -76,9 +76,10 @@ void PrefixCacheDiskOptions::give(EngineOptions& engine) const {
 }
 
 void add_isa_option(CLI::App& command, std::string& name) {
-  command.add_option("--isa", name,
-                     "With --device cpu, the instruction set: scalar, avx2, avx512, avx512-vnni, avx512-bf16 or amx (default: the "
-                     "best of this CPU); it may change the tokens");
+  command.add_option(
+      "--isa", name,
+      "With --device cpu, the instruction set: scalar, avx2, avx512, avx512-vnni, avx512-bf16 or amx (default: the "
+      "best of this CPU); it may change the tokens");
 }
 
 void add_gpu_options(CLI::App& command, std::string& cuda_graphs, std::string& engram_device) {

@@ -45,7 +45,8 @@ std::string_view to_string(Isa isa) {
 Isa parse_isa(std::string_view name) {
   for (const Isa isa : kAll)
     if (name == to_string(isa)) return isa;
-  fail(ErrorKind::invalid_argument, "unknown instruction set '{}': use scalar, avx2, avx512, avx512-vnni, avx512-bf16 or amx", name);
+  fail(ErrorKind::invalid_argument,
+       "unknown instruction set '{}': use scalar, avx2, avx512, avx512-vnni, avx512-bf16 or amx", name);
 }
 
 bool cpu_supports(Isa isa) {

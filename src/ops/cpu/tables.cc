@@ -26,8 +26,7 @@ DecodeTables make_tables() {
     t.e2m1_pairs[i] = to_bf16(from_e2m1(static_cast<uint8_t>(i)));
     t.e2m1_large[i] = i % 8 == 0 ? uint16_t{0} : static_cast<uint16_t>(t.e2m1_pairs[i] + (126 << 7));
   }
-  for (int i = 0; i < 64; ++i)
-    t.e2m1_twice[i] = static_cast<uint8_t>(2 * from_e2m1(static_cast<uint8_t>(i & 15)) + 12);
+  for (int i = 0; i < 64; ++i) t.e2m1_twice[i] = static_cast<uint8_t>(2 * from_e2m1(static_cast<uint8_t>(i & 15)) + 12);
   for (int i = 0; i < 128; ++i) {
     const uint16_t value = to_bf16(from_e4m3(static_cast<uint8_t>(i)));
     t.e4m3_low[i] = static_cast<uint8_t>(value & 255);
