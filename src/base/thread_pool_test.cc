@@ -102,12 +102,12 @@ TEST(CpuFeatures, NamesRoundTrip) {
 }
 
 TEST(CpuFeatures, TheBestInstructionSetIsNotTheLastWhereItsProductsAreSlow) {
-  const std::vector<Isa> bf16 = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
+  const std::vector<Isa> bf16 = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::avx512_bf16};
   std::vector<Isa> amx = bf16;
   amx.push_back(Isa::amx);
   const Processor zen4{"AuthenticAMD", 25, 17}, emerald_rapids{"GenuineIntel", 6, 207}, skylake{"GenuineIntel", 6, 85};
   EXPECT_EQ(best_isa(bf16, zen4), Isa::avx512_bf16);
-  EXPECT_EQ(best_isa(bf16, emerald_rapids), Isa::avx512);
+  EXPECT_EQ(best_isa(bf16, emerald_rapids), Isa::avx512_vnni);
   EXPECT_EQ(best_isa(amx, emerald_rapids), Isa::amx);
   EXPECT_EQ(best_isa(std::span(bf16).first(3), skylake), Isa::avx512);
   EXPECT_FALSE(reason_against(Isa::avx512_bf16, emerald_rapids).empty());

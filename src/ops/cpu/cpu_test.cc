@@ -123,6 +123,71 @@ TEST_P(EveryIsa, RowsDoNotDependOnTheirBatch) {
   }
 }
 
+// Sizes within a block that are far apart, values whose bits are all ones, blocks of zeros and of subnormals. Paths that write an
+// input as whole numbers may lose what is below 2^-15 of the largest of its block (digits.inc), the others nothing but the
+// roundings of their sums.
+TEST_P(EveryIsa, Mxfp4ProductsOfInputsOfAnySize) {
+  testing::Random random(kSeed);
+  constexpr int kRows = 9, kOutputs = 70, kColumns = 288;
+  testing::HostWeight host = testing::random_weight(random, WeightFormat::mxfp4, kOutputs, kColumns);
+  const Weight weight{WeightFormat::mxfp4, kOutputs, kColumns, host.data.data(), host.scale.data()};
+  std::vector<float> x(kRows * kColumns);
+  for (int i = 0; i < kRows * kColumns; ++i) {
+    const int block = i / 32, spread = block % 5 * 4, base = block % 3 == 0 ? 60 : block % 3 == 1 ? -60 : 0;
+    x[i] = round_bf16(std::ldexp(static_cast<float>(random.normal()), base - random.integer(0, spread)));
+    if (i % 97 == 0) x[i] = std::ldexp(i % 2 == 0 ? 255.0f : -255.0f, base - 7);
+    if (block % 11 == 10) x[i] = block % 2 == 0 ? 0.0f : std::ldexp(x[i], -130 - base);
+  }
+  CpuContext context(Numerics::bf16, 1, GetParam());
+  for (const int rows : {1, kRows}) {
+    std::vector<float> y(rows * kOutputs);
+    Scratch scratch(context);
+    const cpu::Input input = cpu::prepare(context, scratch, x.data(), kColumns, rows, weight);
+    cpu::multiply(context, {{.weight = &weight, .x = input, .rows = rows, .y = y.data(), .y_stride = kOutputs}});
+    for (int n = 0; n < kOutputs; ++n) {
+      const reference::Row w = reference::weight_row(weight, n);
+      for (int r = 0; r < rows; ++r) {
+        const float* in = x.data() + r * kColumns;
+        double exact = 0, allowed = 0, size = 0;
+        for (int b = 0; b < kColumns; b += 32) {
+          double largest = 0, weights = 0;
+          for (int c = b; c < b + 32; ++c) {
+            exact += double{w[c]} * in[c];
+            size += std::fabs(double{w[c]} * in[c]);
+            largest = std::max(largest, std::fabs(double{in[c]}));
+            weights += std::fabs(double{w[c]});
+          }
+          if (input.layout == cpu::Layout::digits) allowed += 0x1p-15 * largest * weights;
+        }
+        // Each sum of up to kColumns terms rounds as often; products below 2^-126 may be lost.
+        allowed += kColumns * 0x1p-24 * size + kColumns * 0x1p-126;
+        EXPECT_LE(std::fabs(y[r * kOutputs + n] - exact), allowed) << "row " << r << " of " << rows << ", output " << n;
+      }
+    }
+  }
+}
+
+TEST_P(EveryIsa, Mxfp4ProductsOfWhatIsNoNumber) {
+  constexpr int kOutputs = 20, kColumns = 160;
+  testing::Random random(kSeed);
+  testing::HostWeight host = testing::random_weight(random, WeightFormat::mxfp4, kOutputs, kColumns);
+  for (uint8_t& codes : host.data) codes |= 0x11;  // none is zero
+  const Weight weight{WeightFormat::mxfp4, kOutputs, kColumns, host.data.data(), host.scale.data()};
+  for (const float odd : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    std::vector<float> x(8 * kColumns, 1.0f), y(8 * kOutputs);
+    x[2 * kColumns + 77] = odd;
+    CpuContext context(Numerics::bf16, 1, GetParam());
+    for (const int rows : {3, 8}) {
+      Scratch scratch(context);
+      const cpu::Input input = cpu::prepare(context, scratch, x.data(), kColumns, rows, weight);
+      cpu::multiply(context, {{.weight = &weight, .x = input, .rows = rows, .y = y.data(), .y_stride = kOutputs}});
+      for (int r = 0; r < rows; ++r)
+        for (int n = 0; n < kOutputs; ++n)
+          EXPECT_EQ(std::isfinite(y[r * kOutputs + n]), r != 2) << odd << ", row " << r << " of " << rows;
+    }
+  }
+}
+
 class SomeExperts : public ExpertStore {
  public:
   SomeExperts(testing::Random& random, int count, int d, int width) {
