@@ -77,9 +77,10 @@ def summary():
                     + [f"{batch} request" + ("s" if batch > 1 else "")]
                     + [f"{decode(batch, 8, n)['tokens_per_s_per_gpu']:,.0f}" for n in NUMERICS])
     shown = [prefill(mode, n) for mode in MODES for n in NUMERICS] + [decode(batch, 8, n) for batch in BATCHES for n in NUMERICS]
-    commits = " and ".join(sorted({r["commit"] for r in shown}))
+    *others, last = sorted({r["commit"] for r in shown})
+    commits = f"commits {', '.join(others)} and {last}" if others else f"commit {last}"
     return table(["prefill, 4,096 tokens after 126,976", "bf16", "fp8", "decode, 8,192 tokens of context", "bf16", "fp8"], rows) \
-        + f"\nMeasured at commit {commits}.\n"
+        + f"\nMeasured at {commits}.\n"
 
 
 # tokens/s/GPU that were to be reached, and at most this share less at 131,072 tokens of context than at 8,192.

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -285,7 +286,7 @@ class Tier {
   }
   // Until everything is written.
   void settle(int64_t states) {
-    for (int i = 0; i < 10000; ++i) {
+    for (int i = 0; i < 60000; ++i) {
       const DiskCache::Stats s = cache_->stats();
       if (s.written + s.failed + s.dropped >= states) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -509,20 +510,30 @@ TEST(DiskCache, KilledAtAnyMoment) {
   std::mt19937 random(3);
   int64_t found = 0, torn = 0;
   for (int round = 0; round < 40; ++round) {
+    std::array<int, 2> written{};  // a byte for every state
+    ASSERT_EQ(::pipe(written.data()), 0);
     const pid_t child = ::fork();
     if (child == 0) {
       try {
         Tier tier(folder.path(), 2 << 20);
+        int64_t told = 0;
         for (int32_t i = 0;; i = (i + 1) % 200) {
           tier.cache().store(tier.snapshot(text(i, 100 + static_cast<size_t>(i) * 5 % 600), 1));
           if (i % 8 == 0) ::usleep(2000);
+          for (const int64_t now = tier.cache().stats().written; told < now; ++told)
+            if (::write(written[1], "w", 1) != 1) ::_exit(2);
         }
       } catch (...) { ::_exit(1); }
     }
-    ::usleep(static_cast<useconds_t>(5000 + random() % 60000));
+    ::close(written[1]);
+    // At its start in some rounds, in others somewhere in its work.
+    char byte = 0;
+    for (auto left = round % 8 == 0 ? 0 : random() % 150; left > 0 && ::read(written[0], &byte, 1) == 1; --left) {}
+    ::usleep(static_cast<useconds_t>(random() % 5000));
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ::close(written[0]);
     ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
     torn += std::ssize(folder.files(".partial"));
     Tier tier(folder.path(), 2 << 20);

@@ -1,4 +1,5 @@
 // Priorities: who gives way, to whom, and that nobody's tokens change by it.
+#include <deque>
 #include <thread>
 
 #include "engine_support.h"
@@ -25,15 +26,20 @@ TEST(Preemption, AHigherPriorityTakesThePlace) {
         if (!slots) o.max_requests = 4;
         Engine engine(o);
         std::vector<std::unique_ptr<Collector>> collectors;
-        const auto submit = [&](const Request& r) {
-          collectors.push_back(std::make_unique<Collector>());
-          engine.submit(r, collectors.back()->handler());
+        const auto submit = [&](const Request& r, Gate* gate = nullptr) {
+          EventHandler handler = collectors.emplace_back(std::make_unique<Collector>())->handler();
+          engine.submit(r, gate != nullptr ? gate->handler(std::move(handler)) : std::move(handler));
         };
-        for (const Request& r : low) submit(r);
-        while (engine.stats().generated_tokens < 10) std::this_thread::yield();
-        for (const Request& r : high) {
-          submit(r);
-          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        Gate gate(10);
+        for (const Request& r : low) submit(r, &r == low.data() ? &gate : nullptr);
+        gate.wait_until_reached();
+        for (size_t i = 0; i < high.size(); ++i) {
+          submit(high[i]);
+          // The first half comes at once, the others some steps apart.
+          if (i + 1 == high.size() / 2) gate.open();
+          const int64_t steps = engine.stats().steps;
+          while (i >= high.size() / 2 && engine.stats().running > 0 && engine.stats().steps < steps + 5)
+            std::this_thread::yield();
         }
         for (size_t i = 0; i < collectors.size(); ++i) {
           const Answer& want = i < low.size() ? low_alone[i] : high_alone[i - low.size()];
@@ -58,16 +64,20 @@ TEST(Preemption, BoundedPromptsKeepTheirCut) {
     o.max_requests = 1;
     Engine engine(o);
     std::vector<std::unique_ptr<Collector>> collectors;
+    std::deque<Gate> gates;
     for (const Request& r : low) {
       collectors.push_back(std::make_unique<Collector>());
-      engine.submit(r, collectors.back()->handler());
+      engine.submit(r, gates.emplace_back(1 + 45 * gates.size()).handler(collectors.back()->handler()));
     }
-    for (const Request& r : high) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      run_all(engine, {r});
+    for (size_t i = 0; i < high.size(); ++i) {
+      Collector collector;
+      if (i < gates.size()) gates[i].wait_until_reached();
+      engine.submit(high[i], collector.handler());
+      if (i < gates.size()) gates[i].open();
+      collector.wait();
     }
     for (size_t i = 0; i < low.size(); ++i) ASSERT_EQ(collectors[i]->wait(), alone[i]) << i << ", " << mib << " MiB";
-    EXPECT_GT(engine.stats().preemptions, 0);
+    EXPECT_GE(engine.stats().preemptions, std::ssize(low));
     expect_all_given_back(engine);
   }
 }
@@ -101,10 +111,11 @@ TEST(Preemption, AnIdleEngineWaitsForCompanyButNotInAHurry) {
   // Cancelling and stopping do not wait either.
   r.priority = 0;
   Collector last;
+  const auto again = std::chrono::steady_clock::now();
   const RequestId id = engine.submit(r, last.handler());
   engine.cancel(id);
   EXPECT_EQ(last.wait().reason, FinishReason::cancelled);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(9));
+  EXPECT_LT(std::chrono::steady_clock::now() - again, std::chrono::seconds(9));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -76,6 +77,46 @@ class Collector {
     std::condition_variable changed;
     std::vector<Answer> answers;
     size_t finished = 0;
+  };
+  std::shared_ptr<Shared> shared_;
+};
+
+// Holds the engine, in the handler of a request that has given so many tokens, until the test has done something: what it does
+// then comes in the middle of the request, however busy the machine is.
+class Gate {
+ public:
+  explicit Gate(size_t tokens) : shared_(std::make_shared<Shared>()) { shared_->left = tokens; }
+  ~Gate() { open(); }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  EventHandler handler(EventHandler next) {
+    return [shared = shared_, next = std::move(next)](const Event& e) {
+      next(e);
+      std::unique_lock lock(shared->mutex);
+      shared->left -= std::min(shared->left, e.tokens.size());
+      if (shared->left > 0) return;
+      shared->changed.notify_all();
+      shared->changed.wait(lock, [&] { return shared->open; });
+    };
+  }
+  void wait_until_reached() {
+    std::unique_lock lock(shared_->mutex);
+    if (!shared_->changed.wait_for(lock, std::chrono::seconds(300), [&] { return shared_->left == 0; }))
+      throw std::runtime_error("the request hangs");
+  }
+  void open() {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->open = true;
+    shared_->changed.notify_all();
+  }
+
+ private:
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    size_t left = 0;
+    bool open = false;
   };
   std::shared_ptr<Shared> shared_;
 };

@@ -47,7 +47,7 @@ struct TestServer {
     return s.running == 0 && s.waiting == 0 && s.free_cache_tokens == s.cache_tokens &&
            server.http_stats().exchanges == 0;
   }
-  bool becomes_idle(double seconds = 20) const {
+  bool becomes_idle(double seconds = 60) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
     while (!idle() && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 const std::string kStory =
     R"({"messages": [{"role": "user", "content": "Tell me a long story."}], "ignore_eos": true, "max_tokens": 3000, "seed": 1, "stream": )";
 
-bool eventually(const std::function<bool()>& holds, double seconds = 20) {
+bool eventually(const std::function<bool()>& holds, double seconds = 60) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (!holds() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(milliseconds(5));
   return holds();
@@ -75,32 +75,45 @@ TEST(ServeHttp, ExpectContinueAndSlowBodies) {
   EXPECT_EQ(c.read_head().status, 200);
 }
 
-TEST(ServeHttp, LimitsOfTimeAndSize) {
+// Short times are those of servers of their own: a client of a busy machine may itself be too late for the others.
+TEST(ServeHttp, LimitsOfTime) {
+  {
+    ServerOptions o = test_options();
+    o.http.header_time = o.http.body_time = milliseconds(200);
+    const TestServer s(o);
+    HttpClient header = s.client();
+    header.send("GET /hea");
+    EXPECT_EQ(header.read_head().status, 408);
+    HttpClient body = s.client();
+    body.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{");
+    EXPECT_EQ(body.read_head().status, 408);
+    header.close();
+    body.close();
+    EXPECT_TRUE(eventually([&] { return s.server.http_stats().connections == 0; }));
+  }
+  ServerOptions o = test_options();
+  o.http.idle_time = milliseconds(200);
+  const TestServer s(o);
+  HttpClient idle = s.client();
+  EXPECT_TRUE(eventually([&] { return !idle.connected(); }));
+  EXPECT_TRUE(eventually([&] { return s.server.http_stats().connections == 0; }));
+}
+
+TEST(ServeHttp, LimitsOfSize) {
   ServerOptions o = test_options();
   o.http.max_body_bytes = 1000;
-  o.http.header_time = milliseconds(200);
-  o.http.body_time = milliseconds(200);
-  o.http.idle_time = milliseconds(200);
   o.http.max_connections = 4;
   const TestServer s(o);
   EXPECT_EQ(s.post("/v1/chat/completions", std::string(1001, ' ')).status, 413);
   EXPECT_EQ(text_at(parse_body(s.post("/v1/messages", std::string(1001, ' '))), "error", "type"), "request_too_large");
-  HttpClient header = s.client();
-  header.send("GET /hea");
-  EXPECT_EQ(header.read_head().status, 408);
-  HttpClient body = s.client();
-  body.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{");
-  EXPECT_EQ(body.read_head().status, 408);
-  HttpClient idle = s.client();
-  EXPECT_TRUE(eventually([&] { return !idle.connected(); }, 5));
-  EXPECT_TRUE(eventually([&] { return s.server.http_stats().connections == 0; }, 10));
+  EXPECT_TRUE(eventually([&] { return s.server.http_stats().connections == 0; }));
   {
     HttpClient a = s.client(), b = s.client(), c = s.client(), d = s.client(), e = s.client();
     const HttpClient::Answer refused = e.read_head();
     EXPECT_EQ(refused.status, 503);
     EXPECT_FALSE(refused.header("retry-after").empty());
   }
-  EXPECT_TRUE(eventually([&] { return s.server.http_stats().connections == 0; }, 10));
+  EXPECT_TRUE(eventually([&] { return s.server.http_stats().connections == 0; }));
   EXPECT_EQ(s.get("/health").status, 200);
 }
 

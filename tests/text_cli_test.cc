@@ -221,12 +221,13 @@ TEST_F(TextCommands, ToolsAreCalledAndAnswered) {
 }
 
 TEST_F(TextCommands, InterruptStopsTheAnswerOnly) {
-  const Result r =
-      hadal({"chat", kTiny.string(), "--seed", "1"}, "Tell me a long story about a fox.\nWhat is 3 plus 4?\n",
-            [](pid_t child, const fs::path& out) {
-              for (int i = 0; i < 6000 && fs::file_size(out) == 0; ++i) ::usleep(5000);
-              ::kill(child, SIGINT);
-            });
+  // Any token is as likely as any other: the first answer is as long as it may be, which is seconds.
+  const Result r = hadal({"chat", kTiny.string(), "--seed", "1", "--temperature", "100", "-n", "4000"},
+                         "Tell me a long story about a fox.\n/set temperature 0\nWhat is 3 plus 4?\n",
+                         [](pid_t child, const fs::path& out) {
+                           for (int i = 0; i < 6000 && fs::file_size(out) == 0; ++i) ::usleep(5000);
+                           ::kill(child, SIGINT);
+                         });
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_NE(r.err.find(", interrupted"), std::string::npos) << r.err;
   EXPECT_EQ(r.prompts().size(), 2u) << r.err;

@@ -202,7 +202,14 @@ void StepBench::load() {
     if (backend_ == Backend::cpu) {
       // To the end: neither the roof nor a step is measured beside it.
       checkpoint_->map_ahead(/*count=*/true);
-      checkpoint_->wait_until_mapped();
+      std::optional<Progress> progress;
+      uint64_t shown = 0;
+      checkpoint_->wait_until_mapped([&](uint64_t done, uint64_t total) {
+        if (!progress) progress.emplace("Mapping the checkpoint", total);
+        progress->advance(done - shown);
+        shown = done;
+      });
+      if (progress) progress->finish();
       huge_pages_ = checkpoint_->huge_pages();
     }
     cost_.local_experts = config().n_routed_experts;

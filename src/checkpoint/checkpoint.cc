@@ -8,6 +8,7 @@
 #include "checkpoint/index.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -36,7 +37,9 @@ struct Checkpoint::State {
   std::vector<Run> runs;
   bool reloaded = false;                                // a second time mends no more
   std::shared_future<std::optional<HugePages>> mapped;  // of the mapper: nothing when it did not come to the end
-  std::jthread mapper;                                  // ends first
+  uint64_t bytes_to_map = 0;                            // set before the mapper starts
+  std::atomic<uint64_t> bytes_mapped = 0;
+  std::jthread mapper;  // ends first
 
   std::optional<HugePages> count_huge_pages() const {
     std::vector<std::span<const std::byte>> parts;
@@ -276,6 +279,7 @@ void Checkpoint::map_ahead(bool count, std::function<void(const HugePages&)> don
   int64_t total = 0;
   for (const State::Run& run : s.runs) total += static_cast<int64_t>(run.bytes.size());
   if (s.mapper.joinable() || total > read_host_memory().usable()) return;
+  s.bytes_to_map = static_cast<uint64_t>(total);
   std::promise<std::optional<HugePages>> mapped;
   s.mapped = mapped.get_future().share();
   s.mapper = std::jthread(
@@ -287,6 +291,7 @@ void Checkpoint::map_ahead(bool count, std::function<void(const HugePages&)> don
               // Small enough that the end does not wait for long when it comes from a disk.
               const size_t piece = std::min(size_t{8} << 20, run.bytes.size() - at);
               run.shard->file().read(run.bytes.subspan(at, piece));
+              s.bytes_mapped += piece;
               at += piece;
             }
           if (count && !stop.stop_requested()) pages = s.count_huge_pages();
@@ -304,8 +309,13 @@ std::optional<HugePages> Checkpoint::huge_pages() const {
   return mapped.get();
 }
 
-void Checkpoint::wait_until_mapped() const {
-  if (state_->mapped.valid()) state_->mapped.wait();
+void Checkpoint::wait_until_mapped(const std::function<void(uint64_t done, uint64_t total)>& progress) const {
+  const State& s = *state_;
+  if (!s.mapped.valid()) return;
+  if (!progress) return s.mapped.wait();
+  while (s.mapped.wait_for(std::chrono::milliseconds(200)) != std::future_status::ready)
+    progress(s.bytes_mapped, s.bytes_to_map);
+  progress(s.bytes_mapped, s.bytes_to_map);
 }
 
 const std::vector<SafetensorsFile>& Checkpoint::shards() const { return state_->shards; }

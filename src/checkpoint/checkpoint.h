@@ -54,8 +54,9 @@ class Checkpoint {
   void map_ahead(bool count = false, std::function<void(const HugePages&)> done = {});
   // What it has counted; nothing before.
   std::optional<HugePages> huge_pages() const;
-  // Returns when nothing is left to map in the background.
-  void wait_until_mapped() const;
+  // Returns when nothing is left to map in the background. Until then `progress` hears five times a second how many of how
+  // many bytes are mapped, and then once more.
+  void wait_until_mapped(const std::function<void(uint64_t done, uint64_t total)>& progress = {}) const;
 
   const std::vector<SafetensorsFile>& shards() const;
   // Tensors that the configuration does not ask for, apart from vision; not read.

@@ -4,11 +4,9 @@
 #include "checkpoint/verify.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <thread>
 
 namespace hadal {
 namespace {
@@ -96,9 +94,19 @@ TEST(Checkpoint, IsMappedAhead) {
     return 1024 * sum;
   };
   for (int i = 0; i < 2; ++i) checkpoint.map_ahead();  // the second call finds it under way
+  int64_t done = -1, all = 0, heard = 0;
+  checkpoint.wait_until_mapped([&](uint64_t now, uint64_t total) {
+    EXPECT_GE(static_cast<int64_t>(now), done);
+    done = static_cast<int64_t>(now);
+    all = static_cast<int64_t>(total);
+    ++heard;
+  });
   // All but the rows of embedding and Engram.
-  for (int i = 0; i < 1000 && mapped() < bytes / 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_GE(mapped(), bytes / 2);
+  EXPECT_GT(all, bytes / 2);
+  EXPECT_LT(all, bytes);
+  EXPECT_EQ(done, all) << "and the last to be told is that nothing is left";
+  EXPECT_GE(heard, 1);
   // And it ends when its checkpoint does, done or not.
   for (int i = 0; i < 20; ++i) Checkpoint::open(directory).map_ahead();
 }
@@ -106,7 +114,7 @@ TEST(Checkpoint, IsMappedAhead) {
 // Of the embedded model: whatever this kernel and this file system make of it, the numbers fit together.
 TEST(Checkpoint, CountsItsHugePages) {
   Checkpoint checkpoint = Checkpoint::open(source_path("models/hadal-tiny"));
-  checkpoint.wait_until_mapped();  // nothing is under way
+  checkpoint.wait_until_mapped([](uint64_t, uint64_t) { FAIL() << "nothing is under way"; });
   EXPECT_EQ(checkpoint.huge_pages(), std::nullopt);
   int64_t bytes = 0;
   for (const SafetensorsFile& shard : checkpoint.shards()) bytes += static_cast<int64_t>(shard.image().size());

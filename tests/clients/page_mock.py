@@ -1,6 +1,7 @@
 """A server that gives the page to a browser and answers its requests from a script: what the real model would say is not certain enough
 to test how it is shown."""
 
+import itertools
 import json
 import pathlib
 import socket
@@ -45,6 +46,7 @@ class Mock(ThreadingHTTPServer):
         self.requests, self.dropped, self.key, self.answers = [], 0, None, 0
         self.go_on = threading.Event()  # cleared by a test: the answer waits in its middle
         self.go_on.set()
+        self.drop = threading.Event()  # a client went away in the middle of an answer
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -97,6 +99,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(body, last, text)
         except (BrokenPipeError, ConnectionResetError):
             self.server.dropped += 1
+            self.server.drop.set()
 
     def send(self, raw):
         self.wfile.write(raw.encode())
@@ -120,7 +123,7 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, body, last, text):
         self.delta({"role": "assistant", "content": ""})
         if "slow" in text:
-            for i in range(3000):
+            for i in itertools.count():  # until the client is gone
                 self.delta({"content": f"word {i} "})
                 time.sleep(0.01)
         if body["thinking"]["type"] == "enabled":

@@ -45,7 +45,7 @@ def test_arrivals(server, tmp_path):
 
 def test_a_full_client_is_part_of_the_latency(server):
     """With one thread at a rate beyond its reach requests are sent late, and the time from when they were due counts."""
-    result = bench(server.url, "--requests", "30", "--rate", "1000", "--concurrency", "1", "--json")
+    result = bench(server.url, "--requests", "100", "--rate", "1000", "--concurrency", "1", "--json")
     assert result.returncode == 0, result.stderr
     line = json.loads(result.stdout)
     assert line["sent_late_ms"]["max"] > 0.5 * line["seconds"] * 1000

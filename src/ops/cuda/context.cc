@@ -192,8 +192,8 @@ Branch::~Branch() {
   }
 }
 
-const void* CudaContext::constant(const void* of, const std::function<const void*()>& make) {
-  const void*& made = constants_[of];
+const void* CudaContext::constant(const std::string& name, const void* of, const std::function<const void*()>& make) {
+  const void*& made = constants_[{name, of}];
   if (made == nullptr) made = make();
   return made;
 }

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ops/context.h"
@@ -79,8 +79,9 @@ class CudaContext final : public Context {
   void* allocate_host(size_t bytes);
   // Device memory for what one launch leaves for the next, for the life of the context: one piece for each name, zeroed.
   void* lasting(const std::string& name, size_t bytes);
-  // Device arrays made from something that does not change while the context lives: made once for each address `of`.
-  const void* constant(const void* of, const std::function<const void*()>& make);
+  // A device array made from something at the address `of` that does not change while the context lives: made once for each
+  // name and address.
+  const void* constant(const std::string& name, const void* of, const std::function<const void*()>& make);
   // Whether place_weight or weight_memory gave out this address: then what lies there stays as it is.
   bool is_placed(const void* device) const;
   size_t allocated() const { return allocated_; }
@@ -128,7 +129,7 @@ class CudaContext final : public Context {
   uint64_t epoch_ = 0;         // how often a block behind the fixed ones has moved
   bool graphs_ = false;
   bool recording_ = false;
-  std::unordered_map<const void*, const void*> constants_;
+  std::map<std::pair<std::string, const void*>, const void*> constants_;
   std::map<std::string, void*> lasting_;
 
   char* staging_ = nullptr;
