@@ -300,6 +300,34 @@ TEST(ServeHttp, DrainFinishesWhatRuns) {
   EXPECT_THROW(s.client(), Error);
 }
 
+// The client has its answer and is gone, and nothing else is to be done, when the handler lets go.
+TEST(ServeHttp, DrainSeesAnExchangeThatIsLetGoLate) {
+  std::promise<std::shared_ptr<Exchange>> handled;
+  HttpServerOptions o;
+  o.port = 0;
+  HttpServer server(
+      o,
+      [&](const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+        exchange->respond({});
+        handled.set_value(exchange);
+      },
+      [](int, const std::string&, std::string_view) { return HttpResponse{}; });
+  EXPECT_EQ(HttpClient("127.0.0.1", server.port()).request("GET", "/").status, 200);
+  std::shared_ptr<Exchange> exchange = handled.get_future().get();
+  ASSERT_TRUE(eventually([&] { return server.stats().connections == 0; }));
+  std::future<bool> drained = std::async(std::launch::async, [&] { return server.drain(std::chrono::seconds(20)); });
+  ASSERT_TRUE(eventually([&] {
+    try {
+      HttpClient("127.0.0.1", server.port());
+    } catch (const Error&) { return true; }
+    return false;
+  }));
+  ASSERT_TRUE(eventually([&] { return server.stats().connections == 0; }));
+  EXPECT_EQ(server.stats().exchanges, 1);
+  exchange.reset();
+  EXPECT_TRUE(drained.get());
+}
+
 TEST(ServeHttp, DrainTellsWhatItCutsOff) {
   ServerOptions o = test_options();
   o.shutdown_time = milliseconds(50);

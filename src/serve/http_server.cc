@@ -4,6 +4,7 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -142,6 +143,9 @@ class HttpServer::Impl {
   const HttpServerOptions& options_ = shared_.options;
   HttpCounters& counters_ = shared_.counters;
   net::io_context io_;
+  // Without it the threads end once nobody listens and no connection is left, and an exchange that its handler lets go of after
+  // that is never counted off: drain() waited for it all its time.
+  net::executor_work_guard<net::io_context::executor_type> work_{io_.get_executor()};
   tcp::acceptor acceptor_;
   Strand accept_strand_;
   std::vector<std::thread> threads_;
