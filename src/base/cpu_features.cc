@@ -94,7 +94,7 @@ std::string_view reason_against(Isa isa, const Processor& p) {
   // Sapphire and Emerald Rapids start a bf16 dot product every other time that they start an fp32 multiply-add: no
   // more products a second, and weights that take more instructions. `v41-mini` on Emerald Rapids, avx512-bf16 and
   // avx512, ms of CPU time: 16 requests 207 and 178, a prompt of 512 tokens 1167 and 907; one request, which memory
-  // binds, 20.5 and 23.1.
+  // binds, 20.5 and 23.1. avx512-vnni is faster still.
   const bool golden_cove = p.vendor == "GenuineIntel" && p.family == 6 && (p.model == 143 || p.model == 207);
   if (isa == Isa::avx512_bf16 && golden_cove)
     return "this processor runs the bf16 dot product at half the rate of an fp32 multiply-add";
