@@ -266,7 +266,27 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"bench decode --config v41-flash --emulate-rank 4", 2, "expected ep and a number"},
         Mistake{"bench decode --config v41-flash --device cpu --emulate-rank ep7", 2,
                 "cannot be divided among 7 ranks"},
-        Mistake{"bench decode --config v41-flash --device cpu", 6, "makes no random weights"}));
+        Mistake{"bench decode --config v41-flash --device cpu", 6, "makes no random weights"},
+        Mistake{"bench", 2, "hadal bench --help lists them"}, Mistake{"bench speed", 2, "no command \"bench speed\""},
+        Mistake{"bench prefill {} --context 50 --tokens 64", 2, "take fewer --tokens"},
+        Mistake{"bench decode {} --batch 65536 --context 1000000 --steps 1", 5, "take a smaller --batch"},
+        Mistake{"bench roof --repeats 0", 2, "0 not in range 1 to"},
+        Mistake{"bench roof --threads 1000000000000", 2, "not in range 1 to 4096"},
+        Mistake{"bench kernel --op router,", 2, "no operator is called 'router,'; --op takes one of embedding, "},
+        Mistake{"bench kernel --device cuda --op linear", 2, "no operator is called 'linear'"},
+        Mistake{"bench kernel --rows 0", 2, "--rows: Value 0 not in range"},
+        Mistake{"bench kernel --rows 1000000000000", 2, "not in range 1 to 65536"},
+        Mistake{"bench kernel --op router --rows 8", 2, "router has cases of its own"},
+        Mistake{"bench kernel --context 5", 2, "--context is for the release cases on a GPU"},
+        Mistake{"bench kernel --device cuda --cases tests --check", 2, "--check is for the release cases"},
+        Mistake{"bench kernel --device cuda --cases tests --rows 8", 2, "leave --rows out"},
+        Mistake{"bench serve http://127.0.0.1:8x", 2, "'http://127.0.0.1:8x' is no URL"},
+        Mistake{"bench serve server:80", 2, "'server:80' is no URL"},
+        Mistake{"bench serve http://127.0.0.1:1 --rate nan", 2, "nan not in range 0 to 1000000"},
+        Mistake{"bench serve-offline {} --temperature nan", 2, "nan not in range 0 to 100"},
+        Mistake{"bench serve-offline {} --requests 1048576 --prompt-tokens 1048576", 5, "ask for fewer"},
+        Mistake{"bench serve-offline {} --prompt-tokens 1000000 --requests 2 --rate 100", 2, "all 2 requests at 100"},
+        Mistake{"bench serve-offline {} --cache-tokens 9000000000000000000", 2, "0 (automatic) to 2^40"}));
 
 TEST(CommandLine, PromptBeyondTheContext) {
   const Scratch scratch;

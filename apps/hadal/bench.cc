@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 
 #include "base/error.h"
+#include "checkpoint/host_memory.h"
 #include "commands.h"
 
 namespace hadal {
@@ -23,6 +25,22 @@ TouchedMemory::TouchedMemory(size_t bytes) {
 }
 
 TouchedMemory::~TouchedMemory() { std::free(bytes_.data()); }
+
+CLI::Validator number_in(double least, double most) {
+  return {[=](const std::string& text) {
+            double value = NAN;
+            if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return std::string();
+            return fmt::format("Value {} not in range {} to {}", text, least, most);
+          },
+          fmt::format("FLOAT in [{} - {}]", least, most)};
+}
+
+void expect_memory(const std::string& what, int64_t bytes, const std::string& remedy) {
+  const int64_t usable = read_host_memory().usable();
+  if (bytes > usable)
+    fail(ErrorKind::out_of_memory, "{}: {:.1f} GB are needed, {:.1f} GB of memory are free; {}", what,
+         static_cast<double>(bytes) / 1e9, static_cast<double>(usable) / 1e9, remedy);
+}
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

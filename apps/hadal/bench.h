@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,11 @@
 #include "models/deepseek_v41/cost.h"
 
 namespace hadal {
+
+// Like CLI::Range, which lets "nan" through.
+CLI::Validator number_in(double least, double most);
+// Throws when `bytes` for `what` are more than is free, with both numbers and what to do.
+void expect_memory(const std::string& what, int64_t bytes, const std::string& remedy);
 
 void add_bench_roof(CLI::App& bench);
 void add_bench_kernel(CLI::App& bench);

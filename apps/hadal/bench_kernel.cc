@@ -256,18 +256,44 @@ void run_test_cases(const Arguments& a) {
   std::puts(json::serialize(json::object{{"card", context->device_name()}, {"kernels", list}}).c_str());
 }
 
-void check_operator(const std::string& name, bool linear) {
-  const auto& cases = testing::operator_cases();
-  if (name.empty() || (linear && name == "linear")) return;
-  if (std::none_of(cases.begin(), cases.end(), [&](const testing::OperatorCases& entry) { return name == entry.op; }))
-    fail(ErrorKind::invalid_argument, "no operator is called '{}'", name);
+// An option that would have no effect is a mistake.
+void check_options(const Arguments& a, const CLI::App& command) {
+  const bool cpu = a.device == "cpu", release = !cpu && a.cases == "release", linear = a.op == "linear";
+  std::string names;
+  bool known = a.op.empty() || (cpu && linear);
+  for (const testing::OperatorCases& entry : testing::operator_cases()) {
+    known = known || a.op == entry.op;
+    names += fmt::format("{}, ", entry.op);
+  }
+  if (!known)
+    fail(ErrorKind::invalid_argument, "no operator is called '{}'; --op takes one of {}and on a CPU linear", a.op,
+         names);
+  if (!release)
+    for (const char* name : {"--config", "--emulate-rank", "--context", "--peers", "--check"})
+      if (command.get_option(name)->count() > 0)
+        fail(ErrorKind::invalid_argument, "{} is for the release cases on a GPU; leave it out, or give --device cuda{}",
+             name, cpu ? "" : " without --cases tests");
+  if (cpu && command.get_option("--cases")->count() > 0)
+    fail(ErrorKind::invalid_argument, "--cases is for a GPU, a CPU runs all; leave it out, or give --device cuda");
+  if (a.rows.empty() || release) return;
+  if (!cpu)
+    fail(ErrorKind::invalid_argument, "--cases tests has rows of its own; leave --rows out");
+  else if (!a.op.empty() && !linear)
+    fail(ErrorKind::invalid_argument,
+         "--rows are those of the linear layers on a CPU, {} has cases of its own; leave --rows out, or take --op "
+         "linear",
+         a.op);
+  const int64_t rows = *std::max_element(a.rows.begin(), a.rows.end());
+  int64_t values = 0;  // of the widest layer: x, what is made of it, and y
+  for (const Shape& shape : kShapes)
+    if (shape.format != WeightFormat::bf16) values = std::max(values, int64_t{2} * shape.k + shape.n);
+  expect_memory(fmt::format("--rows {}", rows), rows * values * static_cast<int64_t>(sizeof(float)), "take fewer");
 }
 
 void run(const Arguments& a) {
   const bool cpu = a.device == "cpu";
   use_isa(parse_backend(a.device), a.isa);
   if (!cpu && a.cases != "tests") return run_release_bench(a);
-  check_operator(a.op, cpu);
   if (!cpu) return run_test_cases(a);
   const Isa isa = process_isa();
   CpuContext context(parse_numerics(a.numerics), a.threads);
@@ -290,7 +316,7 @@ void add_bench_kernel(CLI::App& bench) {
       ->check(CLI::IsMember({"cpu", "cuda", "cuda:portable"}))
       ->capture_default_str();
   command->add_option("--numerics", a->numerics, "bf16, fp32, official or fp8")->capture_default_str();
-  command->add_option("--threads", a->threads, "CPU threads (default: all)")->check(CLI::PositiveNumber);
+  command->add_option("--threads", a->threads, "CPU threads (default: all)")->check(CLI::Range(1, 4096));
   command
       ->add_option(
           "--rows", a->rows,
@@ -314,14 +340,17 @@ void add_bench_kernel(CLI::App& bench) {
   command->add_option("--peers", a->peers,
                       "Release cases: CSV file with times of other kernels (columns kernel, shape, peer, median_ms)");
   command->add_option("--repeats", a->repeats, "Runs; the best counts on a CPU, the median on a GPU")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   command->add_flag(
       "--check", a->check,
       "Release cases: also run the self-test's cases of each operator, and give the largest error over its "
       "tolerance with --json");
   command->add_flag("--json", a->json, "Print JSON");
-  command->callback([a] { run(*a); });
+  command->callback([a, command] {
+    check_options(*a, *command);
+    run(*a);
+  });
 }
 
 }  // namespace hadal

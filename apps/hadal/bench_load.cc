@@ -26,7 +26,7 @@ void LoadOptions::add_to(CLI::App& command) {
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
   command.add_option("--temperature", temperature, "Sampling temperature")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(number_in(0, 100))
       ->capture_default_str();
   command.add_option("--seed", seed, "Other prompts and, with a rate, other moments")->capture_default_str();
 }

@@ -18,10 +18,15 @@ struct Arguments {
 };
 
 void run(Arguments& a) {
+  if (a.tokens > a.context)
+    fail(ErrorKind::invalid_argument,
+         "a context of {} tokens cannot end with a chunk of {}; take fewer --tokens or a longer --context", a.context,
+         a.tokens);
   if (a.cached < 0) a.cached = a.context - a.tokens;
-  if (a.cached < 0 || a.cached + a.tokens != a.context)
-    fail(ErrorKind::invalid_argument, "{} cached tokens and {} new ones do not make a context of {}", a.cached,
-         a.tokens, a.context);
+  if (a.cached + a.tokens != a.context)
+    fail(ErrorKind::invalid_argument,
+         "{} cached tokens and {} new ones do not make a context of {}; leave --cached out, or give --context {}",
+         a.cached, a.tokens, a.context, a.cached + a.tokens);
   StepBench bench(a.steps);
   bench.expect_context(a.context);
   const int page_tokens = bench.model().cache_layout().page_tokens;

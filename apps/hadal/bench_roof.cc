@@ -70,6 +70,7 @@ void run(const Arguments& a) {
   use_isa(Backend::cpu, a.isa);
   const Isa isa = process_isa();
   const int most = a.threads > 0 ? a.threads : usable_cpus();
+  expect_memory(fmt::format("--megabytes {}", a.megabytes), int64_t{a.megabytes} << 20, "read less");
   const TouchedMemory memory(static_cast<size_t>(a.megabytes) << 20);
   std::vector<Row> rows;
   // 1, 2, 4, .. and the largest.
@@ -87,12 +88,12 @@ void add_bench_roof(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("roof", "Read bandwidth and multiplication rates of this machine");
   add_isa_option(*command, a->isa);
   command->add_option("--threads", a->threads, "Up to this many threads (default: all CPUs)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 4096));
   command->add_option("--megabytes", a->megabytes, "Memory to read; take several times the last-level cache")
       ->check(CLI::Range(16, 1 << 20))
       ->capture_default_str();
   command->add_option("--repeats", a->repeats, "Runs of which the best counts")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   command->add_flag("--json", a->json, "Print JSON");
   command->callback([a] { run(*a); });

@@ -1,6 +1,9 @@
 // hadal bench serve: load for a server that speaks OpenAI's protocol, and what its clients see.
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -39,15 +42,19 @@ struct Target {
   int port = 80;
 };
 
-Target parse_url(std::string url) {
+Target parse_url(const std::string& url) {
   if (url.starts_with("https://")) fail(ErrorKind::unsupported, "{}: only http:// is supported", url);
-  if (url.starts_with("http://")) url.erase(0, 7);
-  url = url.substr(0, url.find('/'));
-  const size_t colon = url.rfind(':');
-  Target t{url.substr(0, colon), 80};
-  if (colon != std::string::npos) t.port = std::atoi(url.c_str() + colon + 1);
-  if (t.host.empty() || t.port < 1 || t.port > 65535)
-    fail(ErrorKind::invalid_argument, "'{}' is no URL as http://HOST:PORT", url);
+  std::string place = url.substr(url.starts_with("http://") ? 7 : 0);
+  place.resize(std::min(place.find('/'), place.size()));
+  const size_t colon = std::min(place.rfind(':'), place.size());
+  Target t{place.substr(0, colon), 80};
+  const char *begin = place.data() + colon + 1, *end = place.data() + place.size();
+  const bool port = colon == place.size() || (std::from_chars(begin, end, t.port).ptr == end && begin < end);
+  in_addr address{};
+  if (!port || t.port < 1 || t.port > 65535 ||
+      (t.host != "localhost" && ::inet_pton(AF_INET, t.host.c_str(), &address) != 1))
+    fail(ErrorKind::invalid_argument, "'{}' is no URL as http://ADDRESS:PORT, where the address is IPv4's or localhost",
+         url);
   return t;
 }
 
@@ -156,7 +163,7 @@ std::vector<Outcome> work(const ServeLoad& o, const Target& target, const std::v
   std::vector<Outcome> outcomes(arrivals.size());
   std::atomic<size_t> next{0};
   const Clock::time_point start = Clock::now();
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (size_t t = 0; t < std::min(static_cast<size_t>(concurrency), arrivals.size()); ++t)
     threads.emplace_back([&] {
       std::unique_ptr<serve::HttpClient> client;
@@ -170,7 +177,7 @@ std::vector<Outcome> work(const ServeLoad& o, const Target& target, const std::v
         outcomes[i] = ask(o, target, client, body, due);
       }
     });
-  for (std::thread& t : threads) t.join();
+  for (std::jthread& t : threads) t.join();
   return outcomes;
 }
 
@@ -278,7 +285,7 @@ void add_bench_serve(CLI::App& bench) {
   o->LoadOptions::add_to(*c);
   CLI::Option* rate =
       c->add_option("--rate", o->rate, "Requests a second, at random moments; 0 = as fast as --concurrency allows")
-          ->check(CLI::Range(0.0, 1e6))
+          ->check(number_in(0, 1e6))
           ->capture_default_str();
   CLI::Option* arrivals =
       c->add_option("--arrivals", o->arrivals_file,
@@ -286,12 +293,12 @@ void add_bench_serve(CLI::App& bench) {
                     "\"output_length\": tokens, \"hash_ids\": [...]}; instead of --requests")
           ->excludes(rate);
   c->add_option("--speedup", o->speedup, "Times of --arrivals are divided by this")
-      ->check(CLI::Range(1e-3, 1e6))
+      ->check(number_in(1e-3, 1e6))
       ->needs(arrivals)
       ->capture_default_str();
   CLI::Option* rates = c->add_option("--sweep-rate", o->rates, "The load again and again at these rates: 1,2,4,8")
                            ->delimiter(',')
-                           ->check(CLI::Range(1e-6, 1e6))
+                           ->check(number_in(1e-6, 1e6))
                            ->excludes(rate)
                            ->excludes(arrivals);
   c->add_option("--sweep-concurrency", o->concurrencies, "The same with so many requests at once: 1,2,4,8")
@@ -303,7 +310,7 @@ void add_bench_serve(CLI::App& bench) {
   c->add_option("--heat-map", o->heat_map,
                 "SVG file for a picture of the latencies, a column for each load of a sweep");
   c->add_option("--timeout", o->timeout, "Seconds without a byte after which a request has failed")
-      ->check(CLI::Range(0.1, 1e5))
+      ->check(number_in(0.1, 1e5))
       ->capture_default_str();
   c->add_flag("--json", o->json, "Print one JSON object");
   c->callback([o, c] {

@@ -56,7 +56,9 @@ std::vector<Arrival> draw(const Arguments& a, double rate) {
   std::mt19937_64 random(a.seed);
   std::exponential_distribution<double> gap(rate / a.burst);
   std::lognormal_distribution<double> length(0, a.spread);
-  const auto tokens = [&](int median) { return std::max(1, static_cast<int>(std::lround(median * length(random)))); };
+  const auto tokens = [&](int median) {
+    return static_cast<int>(std::clamp(std::round(median * length(random)), 1.0, 0x1p24));
+  };
   std::vector<Arrival> arrivals;
   double now = 0;
   for (int i = 0; i < a.requests; ++i) {
@@ -105,6 +107,10 @@ struct Outcome {
 };
 
 Outcome replay(const Arguments& a, const std::vector<Arrival>& arrivals, double rate) {
+  int64_t prompt_tokens = 0;
+  for (const Arrival& arrival : arrivals) prompt_tokens += int64_t{a.shared_tokens} + arrival.prompt_tokens;
+  expect_memory(fmt::format("{} requests with {} tokens of prompts", arrivals.size(), prompt_tokens),
+                prompt_tokens * static_cast<int64_t>(sizeof(int32_t)), "ask for fewer, or shorter ones");
   Engine engine(a.engine);
   // Other prompts at every rate, of which a cache on disk knows nothing from the rate before.
   std::seed_seq seed{a.seed, static_cast<uint64_t>(rate * 1e6)};
@@ -191,8 +197,11 @@ Outcome replay(const Arguments& a, const std::vector<Arrival>& arrivals, double 
     out.prompt_tokens += r.usage.prompt_tokens;
     out.output_tokens += r.usage.generated_tokens;
   }
+  if (service.empty())
+    fail(ErrorKind::invalid_argument, "all {} requests{} failed, the first with: {}", arrivals.size(),
+         rate > 0 ? fmt::format(" at {} a second", rate) : "", out.first_error);
   const double offered = static_cast<double>(arrivals.size()) / std::max(1e-9, arrivals.back().seconds);
-  if (!service.empty()) out.expected_queue = expected_wait(offered, a.engine.max_requests, service);
+  out.expected_queue = expected_wait(offered, a.engine.max_requests, service);
   return out;
 }
 
@@ -362,12 +371,14 @@ void add_bench_serve_offline(CLI::App& bench) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   c->add_option("--spread", a->spread, "Standard deviation of the logarithm of both; 0 = all alike")
-      ->check(CLI::Range(0.0, 3.0))
+      ->check(number_in(0, 3))
       ->capture_default_str();
   c->add_option("--shared-tokens", a->shared_tokens, "Tokens that all prompts begin with")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
-  c->add_option("--temperature", a->temperature, "Of the answers, whose tokens are drawn")->capture_default_str();
+  c->add_option("--temperature", a->temperature, "Of the answers, whose tokens are drawn")
+      ->check(number_in(0, 100))
+      ->capture_default_str();
   c->add_option("--seed", a->seed, "Of arrivals, lengths and prompts")->capture_default_str();
   c->add_option("--max-requests", a->engine.max_requests, "Requests that run at once")->capture_default_str();
   c->add_option("--step-tokens", a->engine.step_tokens, "Rows of a step")->capture_default_str();

@@ -23,7 +23,9 @@ void run(Arguments& a) {
   const bool decode = a.batch > 0;
   if (a.context == 0) a.context = decode ? 512 : a.tokens;
   if (!decode && a.context < a.tokens)
-    fail(ErrorKind::invalid_argument, "a context of {} tokens cannot end with a chunk of {}", a.context, a.tokens);
+    fail(ErrorKind::invalid_argument,
+         "a context of {} tokens cannot end with a chunk of {}; take fewer --tokens or a longer --context", a.context,
+         a.tokens);
   std::optional<OutputFile> picture;  // opened before the run, which may take long
   if (!a.plot.empty()) picture.emplace(a.plot);
   StepBench bench(a.steps);

@@ -261,6 +261,12 @@ deepseek_v41::Roof StepBench::cpu_roof(int repeats) {
 
 std::unique_ptr<CachePools> StepBench::make_pools(int slots, int pages) {
   const CacheLayout layout = model_->cache_layout();
+  if (!on_gpu(backend_))
+    expect_memory(fmt::format("the state of {} requests with {} pages of {} tokens, and their logits", slots, pages,
+                              layout.page_tokens),
+                  pages * layout.bytes_per_page() +
+                      slots * (layout.bytes_per_slot() + config().vocab_size * static_cast<int64_t>(sizeof(float))),
+                  "take a smaller --batch or a shorter --context");
   auto pools = std::make_unique<CachePools>(*context_, layout, slots, pages);
   const Operators& op = operators_of(backend_);
   uint64_t seed = options_.seed + 1000;
@@ -356,9 +362,12 @@ StepTimes StepBench::measure(std::span<const SegmentRequest> requests, const std
 void StepBench::expect_context(int64_t context, int64_t growth) const {
   const int64_t most = config().max_position_embeddings;
   if (context + growth <= most) return;
-  if (growth == 0) fail(ErrorKind::invalid_argument, "the context is {} tokens, the model takes {}", context, most);
-  fail(ErrorKind::invalid_argument, "a context of {} tokens grows to {}, the model takes {}", context, context + growth,
-       most);
+  if (growth == 0)
+    fail(ErrorKind::invalid_argument, "the context is {} tokens, the model takes {}; take a shorter --context", context,
+         most);
+  fail(ErrorKind::invalid_argument,
+       "a context of {} tokens grows to {}, the model takes {}; take a shorter --context or fewer --steps", context,
+       context + growth, most);
 }
 
 void StepBench::visit_step(std::span<const SegmentRequest> requests, const std::function<void()>& propose,

@@ -76,6 +76,12 @@ int run(int argc, char** argv) {
     std::string message = error.what();
     if (argc > 1 && argv[1][0] != '-' && app.get_subcommands().empty())
       message = fmt::format("there is no command \"{}\"; hadal --help lists them", argv[1]);
+    else if (const auto commands = app.get_subcommands(); !commands.empty() &&
+                                                          commands.front()->get_require_subcommand_min() > 0 &&
+                                                          commands.front()->get_subcommands().empty())
+      message = argc > 2 && argv[2][0] != '-'
+                    ? fmt::format("there is no command \"{0} {1}\"; hadal {0} --help lists them", argv[1], argv[2])
+                    : fmt::format("\"{0}\" needs a command of its own; hadal {0} --help lists them", argv[1]);
     return report(exit_status(ErrorKind::invalid_argument), message.c_str());
   }
   // A full disk or a closed pipe behind standard output must not look like success.

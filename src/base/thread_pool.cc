@@ -6,7 +6,10 @@
 #include <cmath>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <utility>
+
+#include "base/error.h"
 
 namespace hadal {
 namespace {
@@ -51,10 +54,18 @@ ThreadPool::ThreadPool(int threads, Pastime pastime) : pastime_(pastime) {
   // before they sleep (with 50 us, loops of a decode step of 12 ms began and ended 0.1 ms later in all). With more threads than CPUs a polling thread would keep a working one from running.
   spins_ = threads <= cpus ? 8000 : 0;
   workers_.reserve(static_cast<size_t>(threads - 1));
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
+  try {
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
+  } catch (const std::system_error& error) {
+    stop();
+    fail(ErrorKind::out_of_memory, "the system starts {} of {} threads ({}); take fewer", workers_.size() + 1, threads,
+         error.code().message());
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   open_.store(-1, std::memory_order_release);
   open_.notify_all();
   for (auto& worker : workers_) worker.join();

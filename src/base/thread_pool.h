@@ -50,6 +50,7 @@ class ThreadPool {
  private:
   using Invoke = void (*)(void* function, int task, int worker);
 
+  void stop();
   void run(int tasks, void* function, Invoke invoke);
   void worker_loop(int worker);
   bool take_one(int worker);

@@ -1,6 +1,8 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -93,6 +95,25 @@ TEST(ThreadPool, ThreadsThatWaitPassTheirTime) {
   }
   EXPECT_GT(calls[0] + calls[1], 0);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(ThreadPool, ThreadsThatTheSystemDoesNotStartAreSaid) {
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  // Room for a few stacks.
+  const rlimit little{pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (rlim_t{64} << 20), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &little), 0);
+  std::string message;
+  try {
+    const ThreadPool pool(4096);
+  } catch (const Error& error) { message = error.what(); }
+  ::setrlimit(RLIMIT_AS, &before);
+  EXPECT_NE(message.find(" of 4096 threads ("), std::string::npos) << message;
+}
+#endif
 
 TEST(CpuFeatures, NamesRoundTrip) {
   for (const Isa isa : supported_isas()) EXPECT_EQ(parse_isa(to_string(isa)), isa);

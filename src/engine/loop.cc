@@ -41,7 +41,8 @@ EngineOptions Engine::Loop::checked(const EngineOptions& o) {
   check_option(o.max_requests >= 1 && o.max_requests <= 65536, "max_requests", o.max_requests, "1 to 65536");
   check_option(o.max_waiting >= 0, "max_waiting", o.max_waiting, "0 or more");
   check_option(o.step_tokens >= 1, "step_tokens", o.step_tokens, "1 or more");
-  check_option(o.cache_tokens >= 0, "cache_tokens", static_cast<double>(o.cache_tokens), "0 (automatic) or more");
+  check_option(o.cache_tokens >= 0 && o.cache_tokens <= int64_t{1} << 40, "cache_tokens",
+               static_cast<double>(o.cache_tokens), "0 (automatic) to 2^40");
   check_option(o.prefix_cache_mib >= 0, "prefix_cache_mib", static_cast<double>(o.prefix_cache_mib), "0 or more");
   check_option(o.prefix_cache_disk_bytes >= 0, "prefix_cache_disk_bytes",
                static_cast<double>(o.prefix_cache_disk_bytes), "0 or more");
